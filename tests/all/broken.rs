@@ -1,4 +1,4 @@
-//! Images with exactly one problem: they have it, and no other.
+//! Images with exactly one problem: a check finds that problem and no other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use betr_lab::damage::make_broken;
 
 const ALL: CheckOptions = CheckOptions::ALL;
 
-/// Problems that never come alone: a damaged group is one behind which another stands that cannot be replayed any more.
+/// Problems that never occur alone: a group is damaged only if a valid group follows it, whose operations cannot be
+/// replayed.
 const TOGETHER: [Code; 2] = [Code::LogDamaged, Code::OperationLost];
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a check finds depends on the image alone: not on how many nodes are looked at at once, nor on timing.
+//! The findings of a check depend on the image alone, not on the number of threads or on timing.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use bytes::Bytes;
 const ALL: CheckOptions = CheckOptions::ALL;
 const ZERO: CheckOptions = CheckOptions { memory: 0, ..ALL };
 
-/// A device on which one call comes after another.
+/// A device that requires serial I/O.
 struct Ordered(Arc<dyn Device>);
 
 impl Device for Ordered {
@@ -38,7 +38,7 @@ fn same(a: &Report, b: &Report, what: &str) {
     assert_eq!(a.counts, b.counts, "{what}");
 }
 
-/// Checks an image on all cores and on one, with much memory and little.
+/// Checks an image on all cores and on one, with much memory and with little.
 fn check_both_ways(image: Vec<u8>, what: &str) -> Report {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from(image));
     assert!(!device.requires_serial_io());
@@ -61,7 +61,7 @@ fn every_problem_is_found_the_same_on_all_cores() {
     }
 }
 
-/// Many files, some larger than a zone of their own needs, in trees of many nodes.
+/// An image with many files, some large enough for a zone of their own, in trees of many nodes.
 fn many_files() -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(8 << 20));
     let mut fs = made(device.clone(), tiny());
@@ -91,7 +91,7 @@ fn rot_anywhere_is_found_the_same_on_all_cores() {
     let mut most = 0;
     for step in [3, 7, 31, 97] {
         let mut image = image.clone();
-        // Behind what stands at fixed places: all kinds of nodes.
+        // After the fixed structures: all kinds of nodes.
         for block in (400..image.len() / BLOCK_SIZE).step_by(step) {
             image[block * BLOCK_SIZE + 700] ^= 0x10;
         }
@@ -101,7 +101,7 @@ fn rot_anywhere_is_found_the_same_on_all_cores() {
     assert!(most > 20, "{most} findings");
 }
 
-/// Remembers the steps.
+/// Records the progress steps.
 #[derive(Default)]
 struct Steps {
     states: u32,

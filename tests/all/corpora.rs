@@ -1,10 +1,10 @@
-//! What the fuzzers have found worth keeping is treated as it must be, with any toolchain.
+//! Runs the committed fuzz corpora through their targets, with any toolchain.
 
 use std::path::PathBuf;
 
 use betr_tests::fuzz::{TARGETS, Target, seeds};
 
-/// The most bytes that all corpora together may have.
+/// The size limit of all corpora together (1 MiB).
 const BYTES_MAX: usize = 1 << 20;
 
 /// The files of a corpus, by name.
@@ -22,7 +22,7 @@ fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// Runs a target on its whole corpus, parts of which mean something to it, and others do not.
+/// Runs a target on its corpus. At least one input must be meaningful to the target, or the corpus is stale.
 fn replay(name: &str, target: Target) {
     let files = corpus(name);
     let meant = files.iter().filter(|(path, bytes)| {

@@ -1,4 +1,4 @@
-//! What things cost, counted exactly by the device.
+//! The I/O cost of operations, counted exactly by the device.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ fn make(fs: &mut Fs, name: &[u8]) -> Object {
     fs.make(&root, name, New::of(FileType::Regular, Attributes::at(Time::default()))).unwrap()
 }
 
-/// A log that does not fill up does not keep changes from the trees for ever.
+/// Checkpoints also happen by time, so that changes reach the trees even if the log does not fill up.
 #[test]
 fn checkpoints_come_by_time() {
     let device = Arc::new(MemoryDevice::new(16 * MIB));
     drop(made(device.clone(), tiny()));
     let usual = OpenOptions::new(Mode::ReadWrite, nonces(1));
     let options = OpenOptions { checkpoint_after: Some(30), ..usual };
-    // The clock goes on by a second an operation.
+    // The clock advances by one second per operation.
     let mut fs = Fs::open(Volume::open(device, options).unwrap().0, clock(0));
     for number in 0..100 {
         make(&mut fs, format!("file {number}").as_bytes());
@@ -44,8 +44,8 @@ fn checkpoints_come_by_time() {
     assert_eq!(all, (1, 3, 4), "{counters:?}");
 }
 
-/// The checkpoint before the first record after opening writes next to nothing, since nothing has changed yet; the first sync is a
-/// group, whatever is pending.
+/// The checkpoint before the first record after opening writes only the superblock and a page of the space map, because
+/// nothing has changed yet. The first sync writes a log group, whatever is pending.
 #[test]
 fn the_first_record_costs_three_writes_and_the_first_sync_one_flush() {
     let device = Arc::new(MemoryDevice::new(16 * MIB));
@@ -74,8 +74,8 @@ fn the_first_record_costs_three_writes_and_the_first_sync_one_flush() {
     assert_eq!((fs.volume().counters().fences, fs.volume().counters().groups), (1, 1));
 }
 
-/// Writes `bytes` bytes in pieces, one behind the other, and makes them durable. Returns how many times
-/// its bytes were written to the device, everything counted.
+/// Writes `bytes` bytes sequentially in pieces and makes them durable. Returns the write amplification: bytes written
+/// to the device, metadata included, per byte of data.
 fn sequential(device: Arc<dyn Device>, bytes: u64, piece: u64) -> f64 {
     let mut fs = made(device, Geometry::new(4 << 20, 128 << 10));
     let file = make(&mut fs, b"large");
@@ -101,7 +101,7 @@ fn a_sequential_write_is_written_once() {
         file.set_len(len).unwrap();
         Arc::new(FileDevice::new(file, len))
     };
-    // What a checkpoint adds is less, the more is written: 4 GiB, with `BETR_ROUNDS=4`, come to 1.018.
+    // The share of checkpoints falls with the amount written: 4 GiB (`BETR_ROUNDS=4`) give 1.018.
     let large_bytes = rounds(1) << 30;
     let large = sequential(device(large_bytes + (1 << 30)), large_bytes, MIB);
     assert!(large <= 1.02, "{large_bytes} bytes are written {large} times");
@@ -114,7 +114,7 @@ fn a_sync_after_a_small_write_costs_one_write_and_one_flush() {
     let device = Arc::new(MemoryDevice::new(64 * MIB));
     let mut fs = made(device, Geometry::new(256 << 10, 64 << 10));
     let file = make(&mut fs, b"small");
-    // The roots are read when they are first asked for.
+    // The roots are read on first use.
     fs.write(&file, 0, &Bytes::from_static(b"first")).unwrap();
     fs.volume_mut().sync().unwrap();
     for round in 0..20u64 {
@@ -146,8 +146,8 @@ fn a_sync_after_a_large_write_costs_one_flush() {
     }
 }
 
-/// Leaves that a range delete covers are dropped without a look at them, and the space comes back: reading
-/// any of them would be an error here.
+/// Leaves covered by a range delete are dropped without being read, and their space is freed. Reading any of them would
+/// fail here.
 #[test]
 fn a_range_delete_reads_no_leaf() {
     let image = Arc::new(MemoryDevice::new(96 << 20));
@@ -184,10 +184,10 @@ fn a_range_delete_reads_no_leaf() {
     let mut batch = Batch::new();
     batch.delete_range(TreeId::Metadata, &lo, &hi);
     kv.commit(batch).unwrap();
-    // Nor does a scan read any that lies in the range, from either end.
+    // A scan from either end does not read the leaves in the range either.
     assert_eq!(kv.range(TreeId::Metadata, b"", None).filter(|entry| entry.is_ok()).count(), 2001);
     assert_eq!(kv.range(TreeId::Metadata, b"", None).rev().filter(|e| e.is_ok()).count(), 2001);
-    // They are dropped piece by piece: a piece comes to those below 16 nodes at the most.
+    // Leaves are dropped in steps; each step covers the subtrees of at most 16 nodes.
     let (mut pieces, mut dropped) = (0, 0);
     let mut more = true;
     while more {
@@ -202,13 +202,13 @@ fn a_range_delete_reads_no_leaf() {
     assert_eq!(kv.volume().counters().pruned, dropped);
     drop(kv);
     drop(open());
-    // What is written from now on may lie where the leaves were.
+    // From here on, new writes may reuse the blocks of the dropped leaves.
     let mut kv = Kv::open(image.clone(), Mode::ReadWrite, options()).unwrap().0;
     assert_eq!(kv.range(TreeId::Metadata, b"", None).filter(|entry| entry.is_ok()).count(), 2001);
     kv.checkpoint().unwrap();
     let after = used(&kv);
     println!("{leaves} leaves dropped: {before} blocks in use before, {after} after");
-    // Their nodes above them have gone, too.
+    // The internal nodes above them have been freed as well.
     assert!(before - after > 2 * leaves, "{before} blocks before, {after} after");
     drop(kv);
     let device: Arc<dyn Device> = image;
@@ -216,7 +216,7 @@ fn a_range_delete_reads_no_leaf() {
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
-/// 24,000 keys of 4 bytes with values of 180, in leaves of 4 KiB.
+/// Writes 24,000 keys of 4 bytes with values of 180 bytes, into leaves of 4 KiB.
 fn write_keys(image: &Arc<MemoryDevice>, options: KvOptions) {
     let mut kv = Kv::create(image.clone(), *b"deleted by range", options).unwrap();
     for first in (0..24_000u32).step_by(100) {
@@ -230,8 +230,8 @@ fn write_keys(image: &Arc<MemoryDevice>, options: KvOptions) {
     kv.checkpoint().unwrap();
 }
 
-/// What a checkpoint within other work leaves of a deletion is dropped after the image has been opened again, without
-/// being read.
+/// A deletion that a checkpoint has left half done continues after the image is opened again, without reading the
+/// leaves.
 #[test]
 fn leaves_are_dropped_after_opening_again() {
     let image = Arc::new(MemoryDevice::new(96 << 20));
@@ -265,7 +265,7 @@ fn leaves_are_dropped_after_opening_again() {
     let leaves =
         entries.filter(|entry| entry.tree == TreeId::Metadata && entry.height == Height(0));
     leaves.for_each(|leaf| device.spoil(leaf.extent.start.byte()..leaf.extent.end().byte()));
-    // The first change waits for none of it: a page of the space map, and the superblock twice.
+    // The first change does not wait for the deletion: it writes a page of the space map and the superblock twice.
     let writes = device.calls().1;
     let mut batch = Batch::new();
     batch.insert(TreeId::Data, b"key", &[2; 50]);
@@ -282,7 +282,7 @@ fn leaves_are_dropped_after_opening_again() {
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
-/// Leaves of which everything is overwritten are not read, only left behind.
+/// Leaves that are overwritten completely are abandoned without being read.
 #[test]
 fn a_large_overwrite_reads_no_leaf() {
     let image = Arc::new(MemoryDevice::new(128 * MIB));
@@ -303,7 +303,7 @@ fn a_large_overwrite_reads_no_leaf() {
     let mut leaves = 0;
     for id in (1..store.next_node().0).map(NodeId) {
         let Some(entry) = store.table.get(id).unwrap() else { continue };
-        // The first and the last have other keys to be responsible for.
+        // The first and the last leaf also cover keys outside the file.
         let is_inside = |node: &Node| !node.bounds().lo.is_empty() && node.bounds().hi.is_some();
         if entry.height == Height(0)
             && entry.tree == TreeId::Data
@@ -328,7 +328,7 @@ fn a_large_overwrite_reads_no_leaf() {
     assert!(fs.read(&file, 0, 16 << 20).unwrap() == content(2));
 }
 
-/// A scan of keys alone reads no values; and a scan of all reads each leaf once, in few pieces.
+/// A scan of keys alone reads no values. A full scan reads each leaf once, in few reads.
 #[test]
 fn scans_read_what_they_need() {
     let device = Arc::new(MemoryDevice::new(64 * MIB));
@@ -376,13 +376,13 @@ fn scans_read_what_they_need() {
     }
     println!("all: {all:?}, keys: {keys:?} of {bytes} bytes in {leaves} leaves");
     assert!(all.1 <= bytes && all.1 > bytes / 2, "{all:?} of {bytes} bytes");
-    // A head, the basements, the blocks; and the slices of messages that are pending for it.
+    // Per leaf: a head, the basements, the blocks, and the slices of messages pending for it.
     assert!(all.0 < 6 * leaves, "{all:?} for {leaves} leaves");
-    // What is still pending is read with its values.
+    // Pending messages are read with their values.
     assert!(keys.1 < bytes / 4, "{keys:?} of {bytes} bytes");
 }
 
-/// What is written again and again stays within as much of the image as it needs.
+/// Repeated overwrites reuse blocks, so the written area of the image stays bounded.
 #[test]
 fn an_image_does_not_spread_over_its_file() {
     let device = Arc::new(RecordingDevice::new(Arc::new(MemoryDevice::new(256 * MIB))));
@@ -406,13 +406,13 @@ fn an_image_does_not_spread_over_its_file() {
         .flatten()
         .collect();
     let written = blocks.len() as u64 * BLOCK_SIZE as u64;
-    // Three states, and the log.
+    // Three states and the log.
     println!("{written} bytes hold {size}");
     assert!(written <= 6 * size, "{written} bytes hold {size}");
 }
 
-/// Leaves are dropped even where their parents, with the range deletes, have left the cache; and the table
-/// forgets pages without entries, however many nodes have come and gone.
+/// Leaves are dropped even if their parents, which hold the range deletes, have left the cache. Table pages without
+/// entries are freed, however many nodes were made and dropped.
 #[test]
 fn what_is_deleted_leaves_nothing_behind() {
     let device = Arc::new(MemoryDevice::new(16 * MIB));
@@ -441,7 +441,7 @@ fn what_is_deleted_leaves_nothing_behind() {
         let mut batch = Batch::new();
         batch.delete_range(TreeId::Metadata, &[0; 4], &[0xff; 4]);
         kv.commit(batch).unwrap();
-        // What makes the root go.
+        // These inserts evict the root, which holds the range delete, from the cache.
         (0..8).for_each(|part| insert(&mut kv, TreeId::Data, 10 * part..10 * (part + 1), 300));
         (0..4).for_each(|_| kv.checkpoint().unwrap());
         most.push(used(&kv));
@@ -455,8 +455,8 @@ fn what_is_deleted_leaves_nothing_behind() {
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
-/// Of many keys all but one in sixty are deleted, one by one and here and there: their leaves are joined, and then the nodes
-/// above them, until the tree is little larger than one that never had more.
+/// All but one key in sixty are deleted in random order. Their leaves are merged, then the internal nodes, until the
+/// tree is little larger than one that never had more keys.
 #[test]
 fn what_is_left_of_many_keys_is_a_shallow_tree() {
     const KEYS: u32 = 60_000;
@@ -499,8 +499,8 @@ fn what_is_left_of_many_keys_is_a_shallow_tree() {
     assert!(after.leaves <= 2 * never.leaves, "{after:?}, {never:?}");
 }
 
-/// Long values stand apart from keys: a lookup reads a head, a key section and a chunk, and a scan of keys nothing but
-/// heads and keys.
+/// Long values are stored apart from keys. A lookup reads a head, a key section and a chunk; a scan of keys reads only
+/// heads and key sections.
 #[test]
 fn keys_of_long_values_are_read_without_them() {
     let device = Arc::new(MemoryDevice::new(64 * MIB));
@@ -538,7 +538,7 @@ fn keys_of_long_values_are_read_without_them() {
     assert!(scanned < least / 40, "{scanned} of {least} bytes");
 }
 
-/// A check reads each leaf once: of the metadata index all of it, of the data index head and keys, in one call.
+/// A check reads each leaf once: whole in the metadata index, head and keys in the data index, in one read.
 #[test]
 fn a_check_reads_each_leaf_once() {
     let device = Arc::new(MemoryDevice::new(64 * MIB));
@@ -556,14 +556,15 @@ fn a_check_reads_each_leaf_once() {
     let (counts, reads) = (report.counts, faulty.calls().0);
     println!("{reads} reads for {counts:?}");
     assert!(counts.leaves > 100 && counts.inodes > 4000);
-    // For each leaf once more, for what is pending for it; and what stands at fixed places, slot by slot.
+    // One more read per leaf for the messages pending for it, plus the fixed structures, slot by slot.
     assert!(reads < 2 * counts.leaves + 60, "{reads} reads for {} leaves", counts.leaves);
 }
 
-/// Where memory is short the node is written that will wait the longest for what comes next: others take more before they are.
+/// If memory is short, write-back picks the node that will wait longest for its next message, so that each write
+/// carries many messages.
 #[test]
 fn nodes_are_written_for_many_messages_at_once() {
-    // Of enough nodes for those between root and leaves to be larger than others.
+    // Enough nodes that the levels between root and leaves matter.
     let device = Arc::new(MemoryDevice::new(512 * MIB));
     let geometry = Some(Geometry { fanout: 16, ..Geometry::new(256 << 10, 4096) });
     let cache = CacheBudget::of(5 << 20);
@@ -591,6 +592,6 @@ fn nodes_are_written_for_many_messages_at_once() {
     let written = kv.volume().io_counts().written_bytes - before;
     let nodes = kv.volume().store().next_node().0;
     println!("{patches} patches in {nodes} nodes: {} bytes each", written / patches);
-    // 100 where always the node is written that was changed longest ago.
+    // Writing the node that was changed longest ago would cost 100 bytes.
     assert!(written / patches <= 90, "{} bytes a patch", written / patches);
 }

@@ -1,5 +1,5 @@
-//! Crafted images: every hash is right, and something else is not. The checker says so where it can, and
-//! neither it nor a reader nor a writer panics, hangs, or takes memory that the image does not warrant.
+//! Crafted images: every hash is right, but another field is wrong. The checker reports it where it can. Neither the
+//! checker nor a reader nor a writer panics, hangs, or takes more memory than the image warrants.
 
 mod bindings;
 #[path = "crafted/forge.rs"]
@@ -29,14 +29,14 @@ use betr_tests::{clock, open, tight};
 use bytes::Bytes;
 use forge::Forge;
 
-/// What the checker says of a case.
+/// The expected result of the checker.
 #[derive(Clone, Copy, Debug)]
 enum Says {
-    /// Nothing is wrong.
+    /// No finding.
     Clean,
-    /// Something is wrong, whatever it is called.
+    /// At least one error, of any code.
     Wrong,
-    /// This is wrong, whatever else is.
+    /// At least this code.
     Finds(Code),
 }
 
@@ -46,24 +46,24 @@ type Case = (&'static str, Says, fn(Forge) -> Vec<u8>);
 
 /// A case counts as hanging after 60 s: the slowest takes 4 s on a quiet core.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How much memory a test may take at any time, in KiB.
+/// The memory limit of a test in KiB (384 MiB).
 const MEMORY_KIB: u64 = 384 << 10;
-/// Set in the process that a test runs in by itself.
+/// Set in the process that runs a single test.
 const ALONE: &str = "BETR_CRAFTED_ALONE";
 const IMAGE: u64 = 5 << 20;
-/// The last number that anything may have.
+/// The largest number that any field may have.
 const LAST: u64 = limits::NUMBERS_END - 1;
 const META: TreeId = TreeId::Metadata;
 const DATA: TreeId = TreeId::Data;
 
-// What the cases are made of.
+// Building blocks of the cases.
 
 fn internals(forge: &Forge, tree: TreeId, height: u8) -> Vec<NodeId> {
     let wanted = |entry: &Entry| entry.tree == tree && entry.height == Height(height);
     forge.nodes().into_iter().filter(|(_, entry)| wanted(entry)).map(|(id, _)| id).collect()
 }
 
-/// An internal node right above leaves, with at least two children, and its head.
+/// An internal node of height 1 with at least two children, and its head.
 fn parent(forge: &mut Forge) -> (NodeId, InternalHead) {
     let ids = internals(forge, DATA, 1);
     let mut heads = ids.into_iter().map(|id| (id, forge.internal(id)));
@@ -82,7 +82,7 @@ fn message(msn: u64, value: &[u8]) -> Message {
     Message { msn: Msn(msn), action: Action::Insert(Bytes::copy_from_slice(value)) }
 }
 
-/// The image with these messages in its trees.
+/// The image with these messages applied to its trees.
 fn committed(forge: Forge, messages: Vec<RecordMessage>) -> Vec<u8> {
     let device = std::sync::Arc::new(betr_core::device::MemoryDevice::from(forge.seal()));
     let mut volume = open(device.clone(), Mode::ReadWrite, tight(), 9).unwrap().0;
@@ -141,21 +141,21 @@ fn zone(zone: u64) -> MetaKey {
     MetaKey::root(ZoneId(zone))
 }
 
-/// A directory `name` in zone `from`, as zone `to`, which names `back` as its parent.
+/// A directory `name` in zone `from` with a zone `to` of its own, which names `back` as its parent.
 fn directory(from: u64, name: &[u8], to: u64, back: u64) -> Vec<RecordMessage> {
     let parent = Some(Parent { zone: ZoneId(back), name: name.to_vec() });
     let inode = Inode { parent, ..inode(FileType::Directory, 1000 + to) };
     vec![refer(&zone(from).child(name), FileType::Directory, 1000 + to, to), put(&zone(to), &inode)]
 }
 
-/// Raises the counters, so that numbers of cases are below them.
+/// Raises the counters above the numbers that the cases use.
 fn raised(mut forge: Forge) -> Forge {
     forge.superblock.next_zone = ZoneId(1 << 20);
     forge.superblock.next_ino = Ino(1 << 20);
     forge
 }
 
-/// The first leaf of the data index that has a right neighbour; its bounds end.
+/// The first leaf of the data index; it has a right neighbour, so its bounds have an end.
 fn leaf(forge: &mut Forge) -> (NodeId, Bounds) {
     let (id, head) = parent(forge);
     let child = forge.internal(id).children[0].id;
@@ -164,16 +164,16 @@ fn leaf(forge: &mut Forge) -> (NodeId, Bounds) {
     (child, bounds)
 }
 
-// What is done with each case.
+// The checks of each case.
 
-/// The greatest amount of memory that the process has held so far, in KiB.
+/// The peak resident memory of the process so far, in KiB.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Does a little of everything; what is refused is refused.
+/// Tries many operations; refusals are allowed.
 fn work(device: std::sync::Arc<dyn betr_core::device::Device>) -> Result<()> {
     let volume = open(device, Mode::ReadWrite, tight(), 4)?.0;
     let mut fs = Fs::open(volume, clock(9000));
@@ -224,13 +224,13 @@ struct Line {
     args: betr_dump::Args,
 }
 
-/// The sound image that the cases are made of.
+/// The sound image from which the cases are made.
 fn sound() -> &'static [u8] {
     static SOUND: OnceLock<Vec<u8>> = OnceLock::new();
     SOUND.get_or_init(|| super::hostile::image(IMAGE))
 }
 
-/// Lets all tools look that only read: dumps what can be dumped, and so on.
+/// Runs all read-only tools on the image.
 fn look(bytes: &[u8]) {
     let path = std::env::temp_dir().join(format!(
         "betr-crafted-{}-{:?}.img",
@@ -283,7 +283,7 @@ fn look(bytes: &[u8]) {
         let (mut out, mut err) = (Printed(0), Vec::new());
         let _ = betr_pack::proof::prove::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
     }
-    // The inspector says what is wrong as well, and goes no further than that.
+    // The inspector reports the damage as well, and reads no further.
     for words in [&["node"][..], &["space"], &["zones"], &["key"], &["log"], &["refs"], &["hex"]] {
         let line = [&["inspect", image, "--screenshot", "132x43", "--screen"][..], words].concat();
         let args = <InspectLine as clap::Parser>::try_parse_from(line).unwrap().args;
@@ -299,7 +299,7 @@ fn look(bytes: &[u8]) {
             let args = <DiffLine as clap::Parser>::try_parse_from(line).unwrap().args;
             let (mut out, mut err) = (Printed(0), Vec::new());
             let done = betr_dump::diff::run(&args, &mut betr_cli::Io::plain(&mut out, &mut err));
-            // What can be read is as it is.
+            // Readable parts are equal to themselves.
             assert!(a != b || done.is_err() || out.0 == 0, "{words:?}: it differs from itself");
         }
     }
@@ -336,10 +336,10 @@ struct PackLine {
     args: betr_pack::Args,
 }
 
-/// The most bytes printed per byte of the image: hexadecimal digits, and names and places of short fields.
+/// The most bytes printed per byte of the image: hexadecimal digits, plus names and offsets of short fields.
 const PRINTED_TIMES: u64 = 40;
 
-/// How much was printed.
+/// The number of bytes printed.
 struct Printed(u64);
 
 impl std::io::Write for Printed {
@@ -359,7 +359,7 @@ struct ReplayLine {
     args: betr_replay::Args,
 }
 
-/// A device that counts what is read.
+/// A device that counts the bytes read.
 struct Counting {
     below: std::sync::Arc<dyn Device>,
     read: AtomicU64,
@@ -384,11 +384,11 @@ impl Device for Counting {
     }
 }
 
-/// A check reads a byte of the image so often at the most: the tables and the log before anything is believed, nodes once
-/// for their structure and once for what they say, and the same once more after a replay.
+/// A check reads each byte of the image at most 5 times: tables and log once before they are trusted, nodes once for
+/// structure and once for content, and both again after a replay.
 const READ_TIMES: u64 = 5;
 
-/// Checks a case, and that the work is in proportion to the image, whatever that says.
+/// Checks a case, and that the work is proportional to the length of the image, whatever its fields say.
 fn checked(bytes: &[u8]) -> Report {
     let len = bytes.len() as u64;
     let read = AtomicU64::new(0);
@@ -402,7 +402,7 @@ fn checked(bytes: &[u8]) -> Report {
     report
 }
 
-/// All of a case; what is wrong with it is a panic.
+/// Runs a case; a failure is a panic.
 fn run(says: Says, bytes: Vec<u8>) {
     let device = Forge::device(bytes.clone());
     let report = checked(&bytes);
@@ -418,12 +418,12 @@ fn run(says: Says, bytes: Vec<u8>) {
     look(&bytes);
     mend(bytes, &report);
     let _ = work(device.clone());
-    // Whatever came of it can be looked at as well.
+    // The result can be checked and read as well.
     check(&device, CheckOptions::ALL, &mut ());
     let _ = super::hostile::read_all(device);
 }
 
-/// What can be repaired is sound afterwards.
+/// Repairs the image if possible; afterwards it must be sound.
 fn mend(bytes: Vec<u8>, before: &Report) {
     if matches!(before.repairable(), Repairable::Nothing | Repairable::No) {
         return;
@@ -431,7 +431,7 @@ fn mend(bytes: Vec<u8>, before: &Report) {
     let device = Forge::device(bytes);
     let done = repair(&device, before, None, Time::default(), Box::new(|| 5));
     let done = match done {
-        // What is in it does not fit into it.
+        // The content does not fit into the image.
         Err(betr_core::Error::NoSpace { .. }) => return,
         done => done.unwrap_or_else(|error| panic!("{error}: {:?}", before.findings)),
     };
@@ -445,13 +445,13 @@ fn mend(bytes: Vec<u8>, before: &Report) {
     );
 }
 
-/// An image with a leaf that lies scattered.
+/// An image with a scattered leaf.
 pub(crate) fn scattered_image() -> Vec<u8> {
     scattered::sound(Forge::new(sound().to_vec()))
 }
 
-/// Runs `cases`, those of `test`, in a process of its own: other tests run beside it in this one, and what they take is
-/// not the case's.
+/// Runs the cases of `test` in a process of their own, because other tests in this process would count towards the
+/// memory limit.
 fn run_all(test: &str, cases: &'static [Case]) {
     if std::env::var_os(ALONE).is_none() {
         let mut again = std::process::Command::new(std::env::current_exe().unwrap());

@@ -1,5 +1,5 @@
-//! Crash exploration: every event of every workload, and many of the states that a power cut may leave
-//! there. What each state must satisfy stands in `betr_lab::explore`.
+//! Crash exploration: every event of every workload, and many of the states that a power cut may leave.
+//! `betr_lab::explore` defines the conditions on each state.
 
 use betr_lab::explore::devices::Fate;
 use betr_lab::explore::{
@@ -8,7 +8,7 @@ use betr_lab::explore::{
 };
 use betr_tests::rounds;
 
-/// How a failure is shown: what went wrong, where, and how to see it again.
+/// A failure as text: what is wrong, where, and how to reproduce it.
 fn text(failure: &Failure) -> String {
     let Failure { workload, seed, verdict, description, steps, .. } = failure;
     let description = description.join("\n");
@@ -23,7 +23,7 @@ fn sound(exploration: &Exploration) {
 
 #[test]
 fn every_state_recovers_to_an_operation_boundary() {
-    // A hundred thousand states are `betr dev crash`'s job, which CI runs as well.
+    // `betr dev crash` explores a hundred thousand states; CI runs that as well.
     let states = 500 * rounds(1);
     let explored = explore(&Workload::all(), Options { states, ..Options::default() });
     sound(&explored);
@@ -42,7 +42,7 @@ fn every_state_recovers_to_an_operation_boundary() {
     }
 }
 
-/// The rules of durability, as far as a power cut can exercise them.
+/// The durability rules that a power cut can exercise.
 const RULES: [&str; 22] = [
     "checker: superblock slot torn",
     "checkpoint because space is short",
@@ -91,7 +91,7 @@ fn a_flaw_is_found_and_made_small() {
         let failure = explore(&Workload::all(), options).failure.expect("it is found");
         assert!(failure.steps.len() <= 8, "{}", text(&failure));
         assert!(failure.state.is_some() && !failure.image.is_empty());
-        // The steps alone are enough to find it again.
+        // The steps alone reproduce it.
         let mut script = Workload::script(failure.steps.clone());
         let volume = Workload::all().into_iter().find(|w| w.name == failure.workload);
         script.setup = volume.expect("a workload of that name").setup;
@@ -157,7 +157,7 @@ fn threads_and_shortcuts_change_no_verdict() {
 #[test]
 fn a_step_that_goes_wrong_without_a_cut_is_a_failure_too() {
     let mut steps = parse("create /a\ncreate /f\nmkdir /d\nsync\n").unwrap();
-    // More than one operation may write: no script that is parsed has it.
+    // A longer write than one operation allows; the parser of scripts never produces it.
     let (path, fill) = (b"/f".to_vec(), Fill::Zeros);
     steps.insert(3, Step::Write { path, offset: 0, len: (16 << 20) + 1, fill });
     let setup = Workload::script(Vec::new()).setup;

@@ -1,4 +1,5 @@
-//! What differs between two states of a volume: the same is told whether all of both is read or only what they do not share.
+//! Differences between two states of a volume: the result is the same whether both are read in full or only the parts
+//! that they do not share.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use betr_offline::device::CachedDevice;
 use betr_offline::history::touched_since_checkpoint;
 use betr_tests::{Random, nonces, rounds};
 
-/// A state, with the keys that its log has touched.
+/// A state, and the keys touched by its log.
 fn state(device: &Arc<dyn Device>, moment: &Moment) -> (Fs, Touched) {
     let found = moment.find(device).unwrap();
     let options = OpenOptions::new(found.mode, nonces(0));
@@ -163,7 +164,7 @@ fn a_comparison_reads_what_differs_however_large_both_are() {
     }
 }
 
-/// Counts what is read.
+/// A device that counts the bytes read.
 struct CountingDevice {
     base: Arc<dyn Device>,
     bytes: AtomicU64,

@@ -1,4 +1,4 @@
-//! The dump of a small fixed image, reviewed and kept; and that a dump leaves no byte out.
+//! Snapshots of the dump of a small fixed image, and the property that a dump omits no byte.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ struct Line {
     args: betr_dump::Args,
 }
 
-/// A file that is removed when the test ends.
+/// A file that is removed on drop.
 struct Image(PathBuf);
 
 impl Drop for Image {
@@ -30,7 +30,7 @@ impl Drop for Image {
     }
 }
 
-/// One checkpoint, a second with messages pending and a range delete, and two groups in the log.
+/// An image with one checkpoint, a second one with pending messages and a range delete, and two log groups.
 fn image(name: &str) -> Image {
     let device = Arc::new(MemoryDevice::new(2 << 20));
     let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
@@ -68,7 +68,7 @@ fn image(name: &str) -> Image {
     Image(path)
 }
 
-/// A dump that may find damage: what it prints, and its exit code.
+/// Runs a dump that may find damage; returns its output and exit code.
 fn dumped(image: &Path, words: &[&str]) -> (String, u8) {
     let line = ["dump", image.to_str().unwrap()].iter().chain(words).copied().collect::<Vec<_>>();
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -122,7 +122,7 @@ fn of_a_fixed_image() {
     insta::assert_snapshot!("dump_table", used.join("\n"));
 }
 
-/// The extents that a dump of a node shows, joined where they adjoin.
+/// The extents that a dump of a node shows; adjacent extents are merged.
 fn covered(json: &str) -> Vec<(u64, u64)> {
     let document: serde_json::Value = serde_json::from_str(json).unwrap();
     let number = |value: &serde_json::Value| value.as_u64().unwrap();
@@ -166,7 +166,7 @@ fn every_byte_of_a_node_is_shown() {
             expected.extend(runs.map(|extent| (extent.start.byte(), extent.end().byte())));
         }
         expected.sort_unstable();
-        // Extents that adjoin on the device are shown as one.
+        // Adjacent extents are merged.
         let mut joined: Vec<(u64, u64)> = Vec::new();
         for (from, to) in expected {
             match joined.last_mut() {
@@ -204,7 +204,7 @@ fn what_is_explained_of_a_fixed_image() {
     }
 }
 
-/// The bytes that a dump of everything accounts for: from the first to the last, and how many are told twice.
+/// The byte range that a dump of everything covers, and the number of bytes shown twice.
 fn accounted(lines: &str) -> (u64, u64) {
     let mut rows = Vec::new();
     for line in lines.lines() {
@@ -233,7 +233,7 @@ fn every_byte_of_an_image_is_accounted_for() {
     assert!(structures > 40, "only {structures}");
 }
 
-/// Problems, and what dumps show of them.
+/// Problems, and the dumps that show them.
 const DAMAGED: [(&str, &[&str]); 14] = [
     ("S05", &["super"]),
     ("L02", &["log"]),
@@ -251,7 +251,7 @@ const DAMAGED: [(&str, &[&str]); 14] = [
     ("T02", &["key", "k#1:0000000000000000"]),
 ];
 
-/// Problems of which the dump of everything is kept, in short.
+/// Problems for which a summary of the dump of everything is kept as a snapshot.
 const DAMAGED_ALL: [&str; 3] = ["L02", "N06", "T01"];
 
 /// The pieces of a dump of everything, each with its place and the beginning of its verdict.
@@ -281,7 +281,7 @@ fn damage_ends_no_dump() {
         let path = dir.path().join("broken.img");
         std::fs::write(&path, &bytes).unwrap();
         let (lines, exit) = dumped(&path, &["all", "--ndjson"]);
-        // What is newer than this program may be refused.
+        // An image of a newer version may be refused.
         if let Some((_, words)) = DAMAGED.iter().find(|(name, _)| *name == problem.name) {
             let (text, exit) = dumped(&path, words);
             let text = text.replace(dir.path().to_str().unwrap(), "DIR");
@@ -311,7 +311,7 @@ fn damage_ends_no_dump() {
         }
     }
     assert!(damaged > 10, "only {damaged} had damage that a dump sees");
-    // And whatever bit is flipped.
+    // The property also holds for flipped bits.
     let sound = crate::hostile::image(2 << 20);
     for at in (0..sound.len()).step_by(2 * 4096 + 41).filter(|at| sound[*at] != 0) {
         let mut bytes = sound.clone();

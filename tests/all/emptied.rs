@@ -1,5 +1,5 @@
-//! A volume that is filled to the last block can always be emptied: every delete succeeds, whatever the geometry, the sizes of
-//! files and the order of deletes, across syncs, checkpoints, reopens and crashes.
+//! A volume that is filled to the last block can always be emptied: every delete succeeds, whatever the geometry, the
+//! file sizes and the order of deletes, across syncs, checkpoints, reopens and crashes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use crate::mended::setting;
 
-/// In which order files are deleted.
+/// The order in which files are deleted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
     Made,
@@ -27,7 +27,7 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// Puts names, which are as they were made, in the order in which they are deleted.
+    /// Sorts names, given in order of creation, into the order of deletion.
     pub(crate) fn arrange(self, names: &mut [Vec<u8>], random: &mut Random) {
         match self {
             Order::Made => {}
@@ -42,15 +42,15 @@ impl Order {
     }
 }
 
-/// What is filled and emptied.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub bytes: u64,
     pub geometry: Geometry,
     pub cache: CacheBudget,
-    /// The shortest and the longest file, in bytes.
+    /// The smallest and largest file size in bytes.
     pub sizes: (u64, u64),
-    /// The longest attribute that some of them have, in bytes.
+    /// The size limit of the extended attribute that some files have, in bytes.
     pub attribute: u64,
     pub order: Order,
     pub seed: u64,
@@ -61,7 +61,7 @@ struct Run {
     device: Arc<MemoryDevice>,
     fs: Option<Fs>,
     random: Random,
-    /// Names, in the order in which they were made.
+    /// File names in order of creation.
     names: Vec<Vec<u8>>,
 }
 
@@ -89,7 +89,7 @@ impl Run {
         result.unwrap_or_else(|error| panic!("{:?}: {what}: {error}", self.case))
     }
 
-    /// Opens the volume again, as after a crash.
+    /// Reopens the volume, as after a crash.
     fn reopen(&mut self) {
         drop(self.fs.take());
         let seed = self.random.next();
@@ -98,7 +98,7 @@ impl Run {
         self.fs = Some(Fs::open(volume, clock(1000)));
     }
 
-    /// Now and then what makes changes durable, or ends a session. Whether some of them are gone.
+    /// Sometimes syncs, checkpoints or reopens the volume. Returns whether changes were lost.
     fn between(&mut self) -> bool {
         let store = self.fs().volume().store();
         let (need, free) = (store.checkpoint_need(), store.space.free_blocks());
@@ -117,7 +117,7 @@ impl Run {
                 self.must("sync", synced);
                 self.reopen();
             }
-            // The power goes: what was not synced is as it was.
+            // A power cut: unsynced changes are lost.
             6 if self.random.below(4) == 0 => {
                 self.reopen();
                 return true;
@@ -127,14 +127,14 @@ impl Run {
         false
     }
 
-    /// The names that there are.
+    /// The names of all files.
     fn read_names(&mut self) -> Vec<Vec<u8>> {
         let root = self.root();
         let listed = self.fs().list(&root);
         self.must("list", listed).into_iter().map(|entry| entry.name).collect()
     }
 
-    /// Makes files until there is no space for another.
+    /// Makes files until the volume is full.
     fn fill(&mut self) {
         for number in 0u64.. {
             let (least, most) = self.case.sizes;
@@ -160,7 +160,7 @@ impl Run {
         }
     }
 
-    /// Some files have an attribute, which may be longer than a leaf.
+    /// Gives some files an extended attribute, which may be longer than a leaf.
     fn attribute(&mut self, file: &Object) -> betr_core::Result<()> {
         if self.case.attribute == 0 || self.random.below(3) > 0 {
             return Ok(());
@@ -179,7 +179,7 @@ impl Run {
         assert!(self.read_names().is_empty(), "{:?}", self.case);
     }
 
-    /// Deletes files in their order. Whether some came back, since the power went.
+    /// Deletes files in order. Returns whether a power cut brought some back.
     fn delete(&mut self, names: &mut [Vec<u8>]) -> bool {
         self.case.order.arrange(names, &mut self.random);
         for (at, name) in names.iter().enumerate() {
@@ -202,7 +202,7 @@ impl Run {
     }
 }
 
-/// Fills and empties a volume twice; how many files it took each time.
+/// Fills and empties a volume twice; returns the number of files each time.
 fn fill_and_empty(case: Case) -> [usize; 2] {
     let mut run = Run::new(case);
     let made = [(); 2].map(|()| {
@@ -215,7 +215,8 @@ fn fill_and_empty(case: Case) -> [usize; 2] {
     made
 }
 
-/// The case of a seed: any geometry with nodes of 1 to 8 leaves, or the usual one; nothing if it does not fit.
+/// The parameters for a seed: a random geometry with nodes of 1 to 8 leaves, or the default one; `None` if it does not
+/// fit.
 pub(crate) fn case_of(seed: u64) -> Option<Case> {
     let mut random = Random::new(seed ^ 0x5eed);
     let mut one_of = |all: &[u64]| all[random.below(all.len() as u64) as usize];
@@ -239,29 +240,29 @@ pub(crate) fn case_of(seed: u64) -> Option<Case> {
     fits.then_some(Case { bytes, geometry, cache, sizes, attribute, order, seed })
 }
 
-/// The seeds of cases: `BETR_ROUNDS` of them, `count` by default, from `BETR_FIRST` on, 0 by default.
+/// The seeds: `BETR_ROUNDS` of them (default `count`), from `BETR_FIRST` on (default 0).
 pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
     let first = setting("BETR_FIRST").unwrap_or(0) as u64;
     first..first + rounds(count)
 }
 
-/// `BETR_ROUNDS` says how many cases are tried, from that of `BETR_FIRST` on; the time that each takes is printed with it.
+/// Runs `BETR_ROUNDS` cases from seed `BETR_FIRST` on, and prints the time of each.
 #[test]
 fn any_full_volume_can_be_emptied() {
     for case in seeds(14).filter_map(case_of) {
         let (text, start) = (format!("{case:?}"), std::time::Instant::now());
         println!("{text}");
-        // A few long attributes fill a small volume, however many files have none.
+        // A few long attributes fill a small volume.
         let few = if case.attribute > 0 { 200 } else { 20 };
         let made = fill_and_empty(case);
         println!("    {made:?} files in {:?}", start.elapsed());
-        // The second time files have other sizes, and the trees another shape.
+        // The second time file sizes and the shape of the trees differ.
         assert!(made[0] < few || made[1] >= made[0] / 2, "{made:?} files: {text}");
     }
 }
 
-/// Files of random bytes in one directory, until the volume is full, and then away with all of them: deletes once filled what is
-/// kept for them with tombstones, and none of them could come to a leaf any more. `BETR_FULL_MIB=1024` takes a larger volume.
+/// Fills the volume with small files of random bytes in one directory, then deletes all of them. Without room for
+/// draining, the tombstones would fill the reserve and never reach a leaf. `BETR_FULL_MIB=1024` uses a larger volume.
 #[test]
 fn a_full_volume_of_small_files_can_be_emptied() {
     let mib = setting("BETR_FULL_MIB").unwrap_or(64) as u64;
@@ -276,7 +277,7 @@ fn a_full_volume_of_small_files_can_be_emptied() {
     run.sound();
 }
 
-/// Where deletes need checkpoints for their room, each makes room for many: once every delete on a full volume took two.
+/// When deletes need checkpoints to get space, one checkpoint must serve many deletes.
 #[test]
 fn deletes_on_a_full_volume_need_few_checkpoints() {
     let bytes = 24 << 20;
@@ -306,7 +307,7 @@ fn deletes_on_a_full_volume_need_few_checkpoints() {
         }
     }
     let before = fs.volume().counters().for_space;
-    // The last one may not be there.
+    // The last file may be missing.
     let mut names: Vec<Vec<u8>> =
         fs.list(&root).unwrap().into_iter().map(|entry| entry.name).collect();
     Order::Random.arrange(&mut names, &mut random);
@@ -318,7 +319,8 @@ fn deletes_on_a_full_volume_need_few_checkpoints() {
     assert!(checkpoints * 20 < names.len() as u64, "{checkpoints} for {}", names.len());
 }
 
-/// Leaves that hold one block of a file each take twice as many blocks as a buffer does that these wait in.
+/// Leaves that each hold one block of a file take twice as many blocks as a buffer with the same blocks; the growth
+/// reserve must account for that.
 #[test]
 fn blocks_that_fill_half_of_a_leaf_are_made_room_for() {
     let geometry =
@@ -330,7 +332,8 @@ fn blocks_that_fill_half_of_a_leaf_are_made_room_for() {
     }
 }
 
-/// Range messages stand in one section for all children of a node: it goes with the last one that is meant for any of them.
+/// Range messages for all children of a node share one section, which is removed when the last of its messages is
+/// flushed.
 #[test]
 fn a_drained_tree_has_no_runs() {
     let device = Arc::new(MemoryDevice::new(8 << 20));

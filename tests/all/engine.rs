@@ -1,5 +1,5 @@
-//! The engine against a `BTreeMap`: random transactions, with tiny nodes and a cache that evicts all
-//! the time, and with syncs, checkpoints, reopening and recovery at random steps.
+//! The engine against a `BTreeMap`: random transactions with tiny nodes and a cache that evicts all the time, and with
+//! syncs, checkpoints, reopening and recovery at random steps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ fn random_update(random: &mut Random, tree: TreeId) -> Action {
     })
 }
 
-/// What a patch, an add or a trim does.
+/// Applies a patch, an add or a trim.
 fn updated(value: Option<&Bytes>, update: &Update) -> Option<Bytes> {
     let [step] = &update.stages()[..] else { panic!("one at a time") };
     let mut value = value.map(|value| value.to_vec()).or(step.create.then(Vec::new))?;
@@ -87,8 +87,8 @@ fn updated(value: Option<&Bytes>, update: &Update) -> Option<Bytes> {
     Some(value.into())
 }
 
-/// A large write to one of three files: a row of blocks, sometimes over a range delete of them, enough of
-/// them to be bound late.
+/// A large write to one of three files: consecutive blocks, sometimes after a range delete of them, enough to be bound
+/// late.
 fn random_row(random: &mut Random) -> Vec<RecordMessage> {
     let prefix = [b'f', b'i', b'l', b'e', 0, 0, 0, random.below(3) as u8];
     let first = random.below(60);
@@ -151,7 +151,7 @@ fn contents(volume: &Volume) -> Model {
     found
 }
 
-/// A scan of keys alone finds the lengths of all values.
+/// A scan of keys alone returns the lengths of all values.
 fn lengths(volume: &Volume, model: &Model) {
     for tree in TreeId::ALL {
         let mut scan = KeyScan::new(tree, Key::default(), None);
@@ -164,7 +164,7 @@ fn lengths(volume: &Volume, model: &Model) {
     }
 }
 
-/// Both hold the same; if not, says which keys differ.
+/// Asserts that both are equal; the failure lists the keys that differ.
 fn same(found: &Model, expected: &Model, seed: u64, step: usize) {
     let differ = |key: &&(TreeId, Vec<u8>)| found.get(*key) != expected.get(*key);
     let keys: Vec<_> = found.keys().chain(expected.keys()).filter(differ).collect();
@@ -176,7 +176,8 @@ fn same(found: &Model, expected: &Model, seed: u64, step: usize) {
     );
 }
 
-/// The checker finds nothing; keys of these tests mean nothing to the schema, so that is left out.
+/// The checker finds nothing. Findings of the schema are ignored, because the keys of these tests have no meaning in
+/// it.
 fn sound(device: Arc<MemoryDevice>, seed: u64) {
     let device: Arc<dyn Device> = device;
     let report = check(&device, CheckOptions::ALL, &mut ());
@@ -198,7 +199,7 @@ fn agrees_with_a_map() {
     assert!(bound.iter().all(|count| *count > 0), "{bound:?}");
 }
 
-/// Many more operations than nodes have room for, with few looks at all of it.
+/// Many more operations than nodes have room for, with few full comparisons.
 #[test]
 fn hundreds_of_thousands_of_operations_agree_with_a_map() {
     let operations = 300_000 * rounds(1) as usize;
@@ -230,7 +231,7 @@ fn hundreds_of_thousands_of_operations_agree_with_a_map() {
     sound(device, 77);
 }
 
-/// A random message, seldom a range delete: they would leave little else.
+/// A random message, rarely a range delete, because range deletes would leave few keys.
 fn few_ranges(random: &mut Random) -> RecordMessage {
     loop {
         let message = random_message(random);
@@ -240,7 +241,7 @@ fn few_ranges(random: &mut Random) -> RecordMessage {
     }
 }
 
-/// Returns where late-bound values were found by recoveries.
+/// Returns the places at which recoveries found late-bound values.
 fn run(seed: u64, steps: usize) -> BoundCounts {
     let mut random = Random::new(seed);
     let device = Arc::new(MemoryDevice::new(24 << 20));
@@ -250,7 +251,7 @@ fn run(seed: u64, steps: usize) -> BoundCounts {
     drop(volume);
     let mut volume = open(device.clone(), Mode::ReadWrite, cache, seed).unwrap().0;
     let mut model = Model::new();
-    // What the volume held at each MSN that a crash may fall back to.
+    // The content at each MSN to which a crash may return.
     let mut history: Vec<(Msn, Model)> = vec![(volume.next_msn(), model.clone())];
     let mut bound = BoundCounts::default();
     for step in 0..steps {
@@ -267,7 +268,7 @@ fn run(seed: u64, steps: usize) -> BoundCounts {
                 bound.inline += recovery.survey.bound.inline;
                 bound.null += recovery.survey.bound.null;
                 let msn = volume.next_msn();
-                // What came after is an abandoned future: its MSNs will be given out again.
+                // Later states are abandoned: their MSNs will be reused.
                 history.retain(|(at, _)| *at <= msn);
                 let (last, state) = history.last().expect("a state that was acknowledged");
                 assert_eq!(*last, msn);

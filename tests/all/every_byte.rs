@@ -1,4 +1,4 @@
-//! Repair: whatever byte is damaged, what comes of it is sound, and what is lost is told by path.
+//! Repair: whatever byte is damaged, the repaired image is sound, and losses are reported by path.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,27 +21,27 @@ use bytes::Bytes;
 use crate::hostile::fill;
 use crate::mended::{mended_on, setting};
 
-/// Every 37th byte is damaged: all take a quarter of an hour of processors. Fields begin at multiples of 2, 4 and 8, so each of their bytes
-/// has its turn in some structure.
+/// Every 37th byte is damaged; all bytes would take 15 minutes of processor time. 37 is odd, and fields begin at
+/// multiples of 2, 4 and 8, so each byte of a field is tested in some structure.
 const BYTES_APART: usize = 37;
 
-/// An image that uses at most 256 KiB, with nodes on two levels, pending messages, range deletes, and groups in the log, one
-/// of which binds a value late.
+/// An image of at most 256 KiB, with nodes on two levels, pending messages, range deletes, and log groups, one of which
+/// binds a value late.
 struct Image {
     device: ForkDevice,
-    /// What is in it, and what was when the log was a group shorter, two, or empty.
+    /// Its contents; then its contents with one or two groups less, and with an empty log.
     states: Vec<Contents>,
-    /// The bytes of the last group, which is the only one that nothing vouches for.
+    /// The bytes of the last group, for which no later group vouches.
     last_group: Range<usize>,
-    /// The blocks that are in use; those that are reserved, and zero; and all others.
+    /// The blocks in use; the reserved blocks, which are zero; and all others.
     used: Vec<usize>,
     reserved: Vec<usize>,
     free: Vec<usize>,
-    /// Which of the states repaired images are in, by their digests.
+    /// The index of the state that a repaired image has, by its digest.
     known: Mutex<HashMap<u128, usize>>,
 }
 
-/// What came of a repair: what had been found, and whether anything is other than it was.
+/// The outcome of a repair: the findings before it, and whether the contents differ.
 struct Outcome {
     findings: Vec<Finding>,
     is_other: bool,
@@ -108,7 +108,7 @@ impl Image {
         }
     }
 
-    /// What is in a repaired image. Most are like another that came before.
+    /// The contents of a repaired image. Most repaired images are equal, so they are looked up by digest.
     fn contents(&self, device: &Arc<ForkDevice>) -> Cow<'_, Contents> {
         let digest = device.digest();
         if let Some(state) = self.known.lock().unwrap().get(&digest) {
@@ -122,14 +122,14 @@ impl Image {
         Cow::Owned(found)
     }
 
-    /// Repairs `base`, the image, with a byte made another, and compares what is there then.
+    /// Repairs `base`, which is the image with one changed byte, and compares the contents.
     fn damage(&self, base: &ForkDevice, at: usize, byte: u8) -> Option<Outcome> {
         let device = Arc::new(base.fork());
         device.write_at(at as u64, &[byte]).unwrap();
         let what = format!("byte {at:#x} made {byte:#x}");
         let outcome = |findings, is_other| Outcome { findings, is_other, device: device.clone() };
         let Some((before, done, _)) = mended_on(&what, device.clone()) else {
-            // The log should have been replayed, at least.
+            // The check must at least require a replay.
             let device: Arc<dyn Device> = device.clone();
             assert!(contents(&device).is_err(), "{what}: it is not found");
             return None;
@@ -137,15 +137,15 @@ impl Image {
         let after = self.contents(&device);
         let sound = &self.states[0];
         let found = |code| before.findings.iter().any(|f| f.code == code);
-        // Without its header the last group looks like nothing.
+        // Without a valid header the last group looks like the end of the log.
         let unvouched = self.last_group.contains(&at) || found(Code::LogTorn);
         let shorter = unvouched || found(Code::LogDamaged);
         if !shorter && !found(Code::ValueLost) {
             all_is_told(&what, sound, &after, &done.mended.unwrap_or_default());
             return Some(outcome(before.findings, *after != *sound));
         }
-        // A log that is shorter leaves what was there before. What was acknowledged behind its end is told, but for the
-        // times of directories; and that a record cannot be read.
+        // A shorter log leaves an earlier state. Acknowledged operations after its end are reported, except directory
+        // times and records that cannot be read.
         assert!(!shorter || self.states.contains(&after), "{what}: {:?}", before.findings);
         let lost = before.findings.iter();
         let lost = lost.filter(|f| [Code::OperationLost, Code::ValueLost].contains(&f.code));
@@ -162,8 +162,8 @@ impl Image {
     }
 }
 
-/// Bytes in use are zeroed, and all of their bits are flipped; of unused bytes a sample.
-/// `BETR_BYTES_APART=1` takes all.
+/// Bytes in use are zeroed, and all of their bits are flipped; unused bytes are sampled. `BETR_BYTES_APART=1` takes all
+/// bytes.
 #[test]
 fn whatever_byte_is_damaged_the_rest_is_repaired() {
     let image = Image::make();
@@ -189,8 +189,8 @@ fn whatever_byte_is_damaged_the_rest_is_repaired() {
     assert!(repaired > count && other < repaired / 4, "{repaired}, {other}");
 }
 
-/// What is reserved is zero: of each byte the bits are flipped, found, and zero again. So that this takes no longer than it
-/// must, the log has been replayed.
+/// Reserved bytes are zero: flipped bits in them are found and cleared. The log has been replayed before, to shorten
+/// the test.
 #[test]
 fn whatever_reserved_byte_is_damaged_nothing_is_lost() {
     let image = Image::make();
@@ -207,12 +207,12 @@ fn whatever_reserved_byte_is_damaged_nothing_is_lost() {
     println!("{count} bytes");
 }
 
-/// The bytes of some blocks.
+/// The byte addresses in some blocks.
 fn bytes_of(blocks: &[usize]) -> impl Iterator<Item = usize> {
     blocks.iter().flat_map(|block| block * BLOCK_SIZE..(block + 1) * BLOCK_SIZE)
 }
 
-/// Does something at each place, or every Nth. At how many.
+/// Calls `act` for every Nth place, on all cores. Returns the number of calls.
 fn on_all_cores(places: impl Iterator<Item = usize>, act: impl Fn(usize) + Sync) -> usize {
     let places: Vec<usize> =
         places.step_by(setting("BETR_BYTES_APART").unwrap_or(BYTES_APART)).collect();

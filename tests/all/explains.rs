@@ -1,5 +1,5 @@
-//! What is explained of a key is what a read returns: for every key that was ever there, and with all kinds of messages
-//! pending; on the tree as it is, and on a checkpoint with its log.
+//! The explanation of a key agrees with a read: for every key that ever existed, with all kinds of pending messages, on
+//! the current tree and on a checkpoint with its log.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ use betr_lab::explore::{Run, Setup, Workload, random_steps};
 use betr_offline::history::{KeyDeed, of_key, tell};
 use betr_tests::{nonces, rounds};
 
-/// How often each kind of message was met.
+/// How often each kind of message occurred.
 #[derive(Debug, Default)]
 struct Met {
     keys: u64,
@@ -63,7 +63,7 @@ fn what_is_explained_is_what_is_read() {
     assert!(all.into_iter().all(|count| count > 20), "{met:?}");
 }
 
-/// Every key, and the one behind it.
+/// Compares every key and its successor.
 fn compare(volume: &Volume, keys: &BTreeSet<(TreeId, Key)>, met: &mut Met) {
     for (tree, key) in keys {
         for key in [key.clone(), key.successor()] {
@@ -71,7 +71,7 @@ fn compare(volume: &Volume, keys: &BTreeSet<(TreeId, Key)>, met: &mut Met) {
             assert_eq!(explained.value, volume.get(*tree, &key).unwrap(), "{tree} {key:?}");
             met.keys += 1;
             let messages = explained.way.iter().flat_map(|stop| &stop.messages);
-            // What is lower on the way is older.
+            // Messages lower on the path are older.
             let msns: Vec<_> = explained
                 .way
                 .iter()
@@ -92,7 +92,7 @@ fn compare(volume: &Volume, keys: &BTreeSet<(TreeId, Key)>, met: &mut Met) {
     }
 }
 
-/// The keys that the log speaks of.
+/// Compares the keys that occur in the log.
 fn with_log(device: &Arc<dyn Device>, met: &mut Met) {
     let disk = Disk::new(device.clone());
     let ring = Ring::read(&disk, &read_identity(&disk).unwrap()).unwrap();

@@ -1,6 +1,5 @@
-//! Devices that fail: errors on any read, write or flush; writes that get lost or go astray; places that
-//! cannot be read. What was acknowledged can be read, or an error says which part cannot; after a failure
-//! nothing more is written.
+//! Failing devices: errors of any read, write or flush; lost and misdirected writes; unreadable places. Acknowledged
+//! data can be read, or an error says which part cannot. After a failure nothing more is written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,22 +22,22 @@ const ALL: CheckOptions = CheckOptions::ALL;
 const IMAGE: u64 = 3 << 20;
 const STEPS: u64 = 60;
 
-/// Files by name.
+/// File contents by name.
 type Model = BTreeMap<Vec<u8>, Bytes>;
 
-/// The file system, what it should hold, and what it held at each operation boundary.
+/// The file system, its expected contents, and the contents at each operation boundary.
 struct Work {
     fs: Fs,
     random: Random,
     model: Model,
-    /// What it is to hold after the operation under way.
+    /// The expected contents after the current operation.
     next: Model,
     history: Vec<(Msn, Model)>,
     acknowledged: Msn,
 }
 
 impl Work {
-    /// Work on a volume that holds nothing yet.
+    /// Starts on an empty volume.
     fn begin(device: Arc<dyn Device>, seed: u64) -> Result<Work> {
         let volume = open(device, Mode::ReadWrite, tight(), seed)?.0;
         let (msn, model) = (volume.next_msn(), Model::new());
@@ -96,7 +95,7 @@ impl Work {
         Ok(())
     }
 
-    /// All steps, made durable; and one more group, a witness for those before it.
+    /// Takes all steps and makes them durable, then writes one more group, which vouches for those before it.
     fn all(&mut self) -> Result<()> {
         (0..STEPS).try_for_each(|step| self.step(step))?;
         self.fs.volume_mut().sync()?;
@@ -109,7 +108,7 @@ impl Work {
     }
 }
 
-/// An empty file system.
+/// An image with an empty file system.
 fn formatted_image(seed: u64) -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(IMAGE));
     let mut fs = formatted(device.clone(), tiny(), tight(), seed);
@@ -118,7 +117,7 @@ fn formatted_image(seed: u64) -> Vec<u8> {
     device.snapshot()
 }
 
-/// Work on a device that will be in trouble; and that device, and the one below.
+/// Returns a device with a planned fault, and the device below it.
 fn troubled(image: &[u8], plan: Option<(Call, Trouble)>) -> (Arc<FaultyDevice>, Arc<MemoryDevice>) {
     let below = Arc::new(MemoryDevice::from(image.to_vec()));
     let device = Arc::new(FaultyDevice::new(below.clone()));
@@ -128,14 +127,14 @@ fn troubled(image: &[u8], plan: Option<(Call, Trouble)>) -> (Arc<FaultyDevice>, 
     (device, below)
 }
 
-/// How many calls of each kind the work makes.
+/// The number of calls of each kind that the work makes.
 fn calls(image: &[u8], seed: u64) -> (u64, u64, u64) {
     let (device, _) = troubled(image, None);
     Work::begin(device.clone(), seed).unwrap().all().unwrap();
     device.calls()
 }
 
-/// What the file system holds, or the first error.
+/// The contents of the file system, or the first error.
 fn contents(fs: &Fs) -> Result<Model> {
     let root = fs.root()?;
     let mut found = Model::new();
@@ -165,7 +164,7 @@ fn an_error_on_any_call_stops_the_writing_and_loses_nothing() {
     }
 }
 
-/// Lets one call fail. Whether the work noticed.
+/// Makes one call fail. Returns whether the work noticed.
 fn fail(image: &[u8], seed: u64, call: Call, trouble: Trouble) -> bool {
     let name = format!("seed {seed}, {call:?}, {trouble:?}");
     let (device, below) = troubled(image, Some((call, trouble)));
@@ -173,7 +172,7 @@ fn fail(image: &[u8], seed: u64, call: Call, trouble: Trouble) -> bool {
         Ok(work) => work,
         Err(Error::Io { .. }) => return true,
         Err(Error::Corrupt(_)) if matches!(call, Call::Read(_)) => return true,
-        // Half a slot is no slot: the volume looks damaged, or like nothing at all.
+        // Half a slot does not verify: the volume looks damaged, or like no image at all.
         Err(Error::Corrupt(_) | Error::NotAnImage(_)) if trouble == Trouble::HalfDone => {
             return true;
         }
@@ -182,12 +181,12 @@ fn fail(image: &[u8], seed: u64, call: Call, trouble: Trouble) -> bool {
     let result = work.all();
     let Err(error) = result else { return false };
     assert!(matches!(error, Error::Io { .. }), "{name}: {error}");
-    // What is in memory is right, or cannot be had.
+    // Reads from memory are correct or fail.
     if let Ok(found) = contents(&work.fs) {
         let known = work.history.iter().any(|(_, model)| *model == found);
         assert!(known || found == work.next, "{name}: memory holds half an operation");
     }
-    // A read may fail before anything has changed; everything else ends the writing.
+    // A read may fail before anything has changed; any other failure poisons the volume.
     if !matches!(call, Call::Read(_)) {
         let (_, writes, _) = device.calls();
         assert!(work.fs.volume_mut().sync().is_err(), "{name}: sync after a failure");
@@ -200,7 +199,7 @@ fn fail(image: &[u8], seed: u64, call: Call, trouble: Trouble) -> bool {
     true
 }
 
-/// The device recovers to a state that is not older than what was acknowledged.
+/// The device recovers to a state no older than what was acknowledged.
 fn recovered(name: &str, device: Arc<MemoryDevice>, acknowledged: Msn, history: &[(Msn, Model)]) {
     let volume = match open(device.clone(), Mode::ReadWrite, tight(), 99) {
         Ok((volume, _)) => volume,
@@ -209,7 +208,7 @@ fn recovered(name: &str, device: Arc<MemoryDevice>, acknowledged: Msn, history: 
     let msn = volume.next_msn();
     assert!(msn >= acknowledged, "{name}: lost what was acknowledged");
     let found = contents(&Fs::open(volume, clock(0))).unwrap();
-    // The operation that failed may have become durable, too.
+    // The failed operation may have become durable as well.
     let known = history.iter().find(|(at, _)| *at == msn);
     if let Some((_, model)) = known {
         assert!(found == *model, "{name}: another state");
@@ -244,7 +243,7 @@ fn a_full_host_refuses_operations_whole_and_is_over_once_there_is_room() {
                 assert!(work.fs.volume().has_unsynced(), "{name}");
                 unsynced += 1;
             }
-            // What has reached the device is worth as much as after any power cut.
+            // The data on the device must be recoverable, as after any power cut.
             if is_full && random.below(8) == 0 {
                 let copy = Arc::new(MemoryDevice::from(below.snapshot()));
                 recovered(&name, copy, work.acknowledged, &work.history);
@@ -282,7 +281,7 @@ fn a_write_that_is_lost_or_astray_is_never_read_as_something_else() {
     }
 }
 
-/// Loses one write, or lets it go astray. Whether anything was said about it.
+/// Loses or misdirects one write. Returns whether an error or finding reported it.
 fn lose(image: &[u8], seed: u64, write: u64, trouble: Trouble) -> bool {
     let name = format!("seed {seed}, write {write}, {trouble:?}");
     let (device, below) = troubled(image, Some((Call::Write(write), trouble)));
@@ -306,7 +305,7 @@ fn lose(image: &[u8], seed: u64, write: u64, trouble: Trouble) -> bool {
     match contents(&Fs::open(view, clock(0))) {
         Err(error) => assert!(error.is_damage() && said, "{name}: {error}, said: {said}"),
         Ok(found) if said => {
-            // Other places of the image are damaged, or the log stops early, and that is said.
+            // The write damaged another place, or the log stops early; both are reported.
             let model = history.iter().find(|(at, _)| *at == msn);
             assert!(
                 model.is_some_and(|(_, model)| *model == found),
@@ -317,7 +316,7 @@ fn lose(image: &[u8], seed: u64, write: u64, trouble: Trouble) -> bool {
         Ok(found) => {
             let (_, model) = history.iter().find(|(at, _)| *at == msn).expect("a known state");
             assert!(found == *model, "{name}: something else was read");
-            // That the last group ever had been acknowledged is written nowhere.
+            // Nothing on the device shows that the last group had been acknowledged.
             assert!(msn >= acknowledged, "{name}: silently lost");
         }
     }
@@ -345,7 +344,7 @@ fn a_read_error_in_the_last_group_is_no_torn_tail() {
     let (_, extent) = *survey.pins.last().unwrap();
 
     let bad = Arc::new(FaultyDevice::new(below.clone()));
-    // Of a run only the slice that is bound is read, wherever that is.
+    // Of a run only the bound slice is read, at whatever offset.
     bad.spoil(extent.start.byte()..extent.end().byte());
     assert!(open(bad.clone(), Mode::ReadWrite, tight(), 8).is_err(), "nothing may be given up");
     let view = Fs::open(open(bad.clone(), Mode::ReadOnly, tight(), 8).unwrap().0, clock(0));
@@ -360,7 +359,7 @@ fn a_read_error_in_the_last_group_is_no_torn_tail() {
     assert!(report.findings.iter().any(|f| f.code == Code::ReadFailed), "{:?}", report.findings);
     assert!(!report.is_repairable());
 
-    // The device is well again: nothing was lost.
+    // The device works again: nothing was lost.
     let volume = open(below, Mode::ReadWrite, tight(), 9).unwrap().0;
     assert!(contents(&Fs::open(volume, clock(0))).unwrap() == expected);
 }
@@ -407,7 +406,7 @@ fn a_rotten_leaf_that_a_replay_comes_by_hurts_nobody_else() {
     }
     fs.checkpoint().unwrap();
     drop(fs);
-    // Small changes to every block wait in the log, and then in a buffer: more than a node holds.
+    // Small changes of every block wait in the log, then in a buffer: more than a node holds.
     let mut fs = work();
     fs.checkpoint().unwrap();
     let file = fs.resolve(b"/bad").unwrap();
@@ -447,14 +446,14 @@ fn a_superblock_that_stands_once_is_written_again() {
     let device = Arc::new(MemoryDevice::from(formatted_image(4)));
     let newest = open(device.clone(), Mode::ReadOnly, tight(), 2).unwrap().0.superblock().clone();
     let identity = read_identity(&Disk::new(device.clone())).unwrap();
-    // The second slot was on its way, and never arrived.
+    // The write of the second slot was lost.
     let second = slot_block(identity.ring, newest.slot | 1).byte();
     device.write_at(second, &[0; 4096]).unwrap();
     drop(open(device.clone(), Mode::ReadWrite, tight(), 2).unwrap());
     let mut block = vec![0; 4096];
     device.read_at(second, &mut block).unwrap();
     assert_eq!(Superblock::decode(&block, None).unwrap().birth, newest.birth);
-    // Rot of the first one costs nothing now.
+    // Damage to the first slot is harmless now.
     device.write_at(slot_block(identity.ring, newest.slot & !1).byte() + 100, &[0x55]).unwrap();
     let again = open(device, Mode::ReadOnly, tight(), 2).unwrap().0;
     assert_eq!(again.superblock().birth, newest.birth);
@@ -467,7 +466,7 @@ fn rot_of_an_old_slot_is_no_loss_when_a_later_one_is_torn() {
     (0..16).for_each(|_| volume.checkpoint().unwrap());
     drop(volume);
     let identity = read_identity(&Disk::new(device.clone())).unwrap();
-    // The second slots of the pair that is written next, and of one later.
+    // The second slots of the next pair to be written, and of a later one.
     for later in [1, 5] {
         let mut volume = open(device.clone(), Mode::ReadWrite, tight(), 3).unwrap().0;
         let epoch = volume.superblock().birth.epoch.0 + later;
@@ -535,7 +534,7 @@ fn a_superblock_slot_that_cannot_be_read_stops_writers_only() {
     }
 }
 
-/// A leaf that cannot be read keeps the deletes that are for it waiting, and no others.
+/// An unreadable leaf only delays the deletes that are pending for it.
 #[test]
 fn buffers_are_emptied_beside_a_leaf_that_cannot_be_read() {
     let below = Arc::new(MemoryDevice::new(32 << 20));
@@ -569,7 +568,7 @@ fn buffers_are_emptied_beside_a_leaf_that_cannot_be_read() {
     fs.checkpoint().unwrap();
 }
 
-/// Where a leaf of the data index is.
+/// The extent of a leaf of the data index.
 fn first_leaf(fs: &Fs) -> Extent {
     let store = fs.volume().store();
     let mut node = store.root(TreeId::Data).unwrap();

@@ -1,5 +1,5 @@
-//! The file system against a model in memory: random operations, with tiny nodes, and with syncs,
-//! checkpoints and reopening at random steps.
+//! The file system against a model in memory: random operations with tiny nodes, and with syncs, checkpoints and
+//! reopening at random steps.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use bytes::Bytes;
 fn agrees_with_a_model() {
     for seed in 0..rounds(10) {
         let mut random = Random::new(seed);
-        // None, tiny ones, up to the default, and no limit.
+        // No zones, tiny zones, up to the default size, and no limit.
         let zone = match seed % 5 {
             0 => 0,
             1 => 1 + random.below(4 << 10),
@@ -33,7 +33,7 @@ fn agrees_with_a_model() {
     }
 }
 
-/// `zone` is C1.
+/// Runs the comparison; `zone` is C1.
 fn agree(seed: u64, count: usize, zone: u64) {
     let (zones, log_bytes) = (ZoneSizes::of_max(zone), 128 << 10);
     let log_bytes = if zone > log_bytes { 2 << 20 } else { log_bytes };
@@ -61,7 +61,7 @@ fn agree(seed: u64, count: usize, zone: u64) {
     sound(seed, &device);
 }
 
-/// Something with little below it is copied to a name that there is not yet.
+/// Copies a small subtree to a new name.
 fn copy_something(run: &mut Run, random: &mut Random) {
     let mut pick = |paths: &[Vec<u8>]| paths[random.below(paths.len() as u64) as usize].clone();
     let (paths, directories) = (run.model().paths(false), run.model().paths(true));
@@ -77,7 +77,7 @@ fn copy_something(run: &mut Run, random: &mut Random) {
     }
 }
 
-/// The checker finds nothing: neither wrong counters nor links, nor zones that are too large or too small.
+/// The checker finds nothing: no wrong counters or links, and no zones that are too large or too small.
 fn sound(seed: u64, device: &Arc<MemoryDevice>) {
     let device: Arc<dyn Device> = device.clone();
     let report = check(&device, CheckOptions::ALL, &mut ());
@@ -85,7 +85,7 @@ fn sound(seed: u64, device: &Arc<MemoryDevice>) {
     assert!(report.is_clean(), "seed {seed}: {first:?}");
 }
 
-/// A zone that is too small stays where the one above has no room for it.
+/// A zone that is too small remains only if the zone above has no room for it.
 fn no_zone_could_merge(fs: &Fs) {
     let max = fs.zone_sizes().max;
     let zones = fs.zones().unwrap();
@@ -105,7 +105,7 @@ fn no_zone_could_merge(fs: &Fs) {
     }
 }
 
-/// Data and holes take turns up to the end, and holes read as zeros.
+/// Data and holes alternate up to the end of the file, and holes read as zeros.
 fn holes_are_zeros(fs: &Fs, file: &Object) {
     let size = file.inode().size;
     let mut at = 0;
@@ -138,7 +138,7 @@ fn make(fs: &mut Fs, directory: &Object, name: &[u8], kind: FileType) -> Object 
     fs.make(directory, name, New::of(kind, Attributes::at(Time::default()))).unwrap()
 }
 
-/// An open directory without a name takes no names.
+/// No entry can be made in an open directory that was removed.
 #[test]
 fn nothing_enters_a_removed_directory() {
     let (device, mut fs) = fresh(2 << 20);
@@ -162,7 +162,7 @@ fn nothing_enters_a_removed_directory() {
     sound(0, &device);
 }
 
-/// What is read and written through a handle is there as long as the handle.
+/// An unlinked file stays readable and writable through its handle.
 #[test]
 fn an_orphan_keeps_its_contents() {
     let (device, mut fs) = fresh(4 << 20);
@@ -201,7 +201,7 @@ fn an_orphan_keeps_its_contents() {
     sound(0, &device);
 }
 
-/// Which times each operation changes: those of contents and of the inode, of what it is done to and of directories.
+/// The times that each operation changes: mtime and ctime of the object and of the directories.
 #[test]
 fn times_change_as_posix_says() {
     let (_, mut fs) = fresh(4 << 20);
@@ -209,7 +209,7 @@ fn times_change_as_posix_says() {
     let [a, b] = [&b"a"[..], b"b"].map(|name| make(&mut fs, &root, name, FileType::Directory));
     let file = make(&mut fs, &a, b"file", FileType::Regular);
     type Act = fn(&mut Fs, &Object, &Object, &Object);
-    // What happens, and whether modified and changed move on: of the file, of a, of b.
+    // For each operation, whether mtime and ctime advance: of the file, of a, of b.
     let cases: &[(&str, Act, [&str; 3])] = &[
         ("write", |fs, f, _, _| fs.write(f, 0, &Bytes::from_static(b"x")).unwrap(), ["mc", "", ""]),
         ("truncate", |fs, f, _, _| fs.truncate(f, 9000).unwrap(), ["mc", "", ""]),
@@ -289,7 +289,7 @@ fn a_repair_deletes_orphans() {
     assert_eq!(found(&device), []);
 }
 
-/// A handle of a file with several names is not in the way of deleting the directories that it was found in.
+/// An open handle of a file with several names does not prevent deleting the directories through which it was opened.
 #[test]
 fn a_link_that_is_held_elsewhere_lets_its_tree_go() {
     let (device, mut fs) = fresh(2 << 20);
@@ -306,7 +306,7 @@ fn a_link_that_is_held_elsewhere_lets_its_tree_go() {
     sound(0, &device);
 }
 
-/// Times of access as with relatime, and set-user-id as with write(2) and chown(2).
+/// Access times follow relatime; set-user-ID bits follow write(2) and chown(2).
 #[test]
 fn reading_and_writing_change_what_posix_says() {
     let (_, mut fs) = fresh(2 << 20);
@@ -350,7 +350,7 @@ fn reading_and_writing_change_what_posix_says() {
     }
 }
 
-/// What statfs says is free can be filled, but for what the trees take; no more.
+/// The space that statfs reports as free can be filled, except for the share of the trees.
 #[test]
 fn free_blocks_are_free() {
     let device = Arc::new(MemoryDevice::new(32 << 20));
@@ -378,7 +378,8 @@ fn free_blocks_are_free() {
     assert!(left >= free * 98 / 100, "{left} of {free} blocks");
 }
 
-/// Names of the greatest length, however deep: what has too long a key to be split or moved at once is so in turn.
+/// Names of maximal length at any depth: a directory whose keys are too long to be split off or moved at once is
+/// handled in steps.
 #[test]
 fn long_paths_move_and_go() {
     let (device, mut fs) = fresh(8 << 20);
@@ -406,7 +407,7 @@ fn long_paths_move_and_go() {
     assert_eq!(fs.zones().unwrap().len(), 2);
 }
 
-/// Reading any part of any file gives what the model says.
+/// Reading any range of any file returns the bytes of the model.
 fn reads_agree(run: &Run, random: &mut Random) {
     for path in run.model().paths(false) {
         let (offset, len) = (random.below(30_000), random.below(30_000) as usize);

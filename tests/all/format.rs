@@ -1,14 +1,14 @@
 //! The formats: fixed examples as committed bytes, and properties of every encoder and decoder.
 //!
-//! decode(encode(x)) = x; and whatever else decodes, with its hash made right, encodes to the same bytes:
-//! there is one encoding of everything.
+//! decode(encode(x)) = x. Any other bytes that decode, after their hash is corrected, encode to the same bytes: every
+//! value has exactly one encoding.
 
 use betr_core::format::*;
 use betr_core::ids::*;
 use betr_tests::Random;
 use bytes::Bytes;
 
-/// Bytes as lines of hexadecimal, runs of zeros left out.
+/// Bytes as lines of hexadecimal; lines of zeros are left out.
 fn hex(bytes: &[u8]) -> String {
     let mut text = format!("{} bytes\n", bytes.len());
     for (index, line) in bytes.chunks(16).enumerate() {
@@ -124,7 +124,7 @@ fn slice_of(messages: &[(Key, Message)]) -> Vec<u8> {
     w.finish()
 }
 
-/// One of every kind of change.
+/// An update with every kind of change.
 fn update() -> Update {
     let patch = Update::patch(30, b"bytes", false).after(&Update::trim(20));
     let add = Update::add(16, -9).after(&patch);
@@ -163,7 +163,7 @@ fn internal_head() -> InternalHead {
     list.push(1, &[], Growth { messages: 1, bytes: 99 }, section(178), |filters| {
         push_filter(filters, [&b"anchor"[..], b"animal"].into_iter(), 2);
     });
-    // Another for the same child: it has a first key.
+    // A second slice for the same child: it has a first key.
     list.push(1, b"mi", Growth::default(), section(228), |filters| {
         push_filter(filters, [&b"mile"[..], b"mist"].into_iter(), 2);
     });
@@ -382,8 +382,8 @@ fn all_vectors() {
     insta::assert_snapshot!("zone_reference", hex(&zone.encode()));
 }
 
-/// Changes bytes at random, makes the hash of the seal right, and asks `again` for what the decoder makes
-/// of it, encoded. Decoders must not panic, and what they accept has one encoding.
+/// Changes bytes at random, corrects the hash of the seal, and lets `again` decode and encode them. Decoders must not
+/// panic, and accepted bytes must be the only encoding of their value.
 fn mangle(seed: u64, bytes: &[u8], sealed: bool, again: impl Fn(&[u8]) -> Option<Vec<u8>>) -> u64 {
     let mut random = Random::new(seed);
     let mut accepted = 0;

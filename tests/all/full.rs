@@ -1,5 +1,5 @@
-//! A volume that is full to the last block: what does not fit is refused and changes nothing; what frees
-//! space always works, and the space comes back.
+//! A volume that is full to the last block: operations that do not fit are refused and change nothing; operations that
+//! free space always work, and the space becomes available.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 const ALL: CheckOptions = CheckOptions::ALL;
 
-/// Files by name.
+/// File contents by name.
 type Model = BTreeMap<Vec<u8>, Bytes>;
 
 struct Run {
@@ -26,10 +26,10 @@ struct Run {
     fs: Fs,
     model: Model,
     random: Random,
-    /// The longest write.
+    /// The longest write in bytes.
     write_max: u64,
     refused: u64,
-    /// Checkpoints in the middle of recoveries.
+    /// The number of checkpoints in the middle of recoveries.
     midway: u64,
     name: String,
 }
@@ -54,7 +54,7 @@ impl Run {
         }
     }
 
-    /// Whether an operation was carried out; if it was refused for lack of space, nothing may have changed.
+    /// Whether an operation succeeded; if it was refused for lack of space, nothing may have changed.
     fn done<T>(&mut self, result: Result<T>) -> bool {
         match result {
             Ok(_) => true,
@@ -66,7 +66,7 @@ impl Run {
         }
     }
 
-    /// What must always work.
+    /// Unwraps the result of an operation that must always work.
     fn must<T>(&self, what: &str, result: Result<T>) -> T {
         result.unwrap_or_else(|error| panic!("{}: {what}: {error}", self.name))
     }
@@ -250,7 +250,7 @@ fn run(mut run: Run, steps: u64) {
     empty(run);
 }
 
-/// Deletes everything; then as much fits in as at first.
+/// Deletes everything; then as much fits as at first.
 fn empty(mut run: Run) {
     let root = run.root();
     for name in run.model.keys().cloned().collect::<Vec<_>>() {
@@ -271,7 +271,7 @@ fn empty(mut run: Run) {
         run.write(&name, at, run.write_max);
     }
     let held = run.model[&name].len() as u64 / 4096;
-    // A block of a file in a leaf of one block takes two, and a share of a node with few children.
+    // In a leaf of one block, a block of a file takes two blocks, plus a share of an internal node with few children.
     let expected = if run.name.starts_with("tiny") { all / 9 } else { all / 2 };
     assert!(held > expected, "{}: only {held} of {all} blocks came back", run.name);
     run.sound();
@@ -291,8 +291,7 @@ fn small_volumes_stay_full_for_long() {
     }
 }
 
-/// Large nodes and values find room between files that were deleted here and there, or are refused before
-/// anything has changed.
+/// On a fragmented volume, large nodes and values find space, or are refused before anything has changed.
 #[test]
 fn what_is_large_finds_room_on_a_scattered_volume() {
     let geometry = Geometry::new(1 << 20, 64 << 10);
@@ -300,7 +299,7 @@ fn what_is_large_finds_room_on_a_scattered_volume() {
     for round in 0..3 {
         let before = run.refused;
         while run.refused == before {
-            // Files of about one leaf, each with a checkpoint's other writes around it.
+            // Files of about one leaf, each surrounded by the other writes of a checkpoint.
             let len = 40_000 + run.random.below(40_000);
             let name = format!("file-{round}-{:06}", run.model.len()).into_bytes();
             let root = run.root();
@@ -348,7 +347,7 @@ fn what_is_large_finds_room_on_a_scattered_volume() {
     empty(run);
 }
 
-/// Whatever an image was filled with: files can be deleted, and others take their place.
+/// On a full image files can be deleted, and new ones take their place.
 #[test]
 fn what_is_full_can_be_emptied() {
     for (mib, write) in [(4, 4096), (16, 4096), (16, 100_000), (24, 4096), (32, 40_000), (48, 4096)]
@@ -389,7 +388,7 @@ fn what_is_full_can_be_emptied() {
     }
 }
 
-/// Of geometries, with small files.
+/// A volume filled with small files.
 fn filled(mib: u64, seed: u64) -> Run {
     let (bytes, cache) = (mib << 20, CacheBudget::default());
     let mut run = Run::new(&format!("{mib} MiB"), bytes, Geometry::of_image(bytes), cache, seed);
@@ -412,7 +411,8 @@ impl Run {
     }
 }
 
-/// Deletes of many small files wait in buffers, and so does what they free: it comes back without another operation.
+/// Deletes of many small files wait in buffers together with the space they free; it becomes available without another
+/// operation.
 #[test]
 fn the_space_of_what_was_deleted_comes_back() {
     for mib in [8, 32] {
@@ -433,7 +433,7 @@ fn the_space_of_what_was_deleted_comes_back() {
     }
 }
 
-/// What a write would get, a reservation gets as well.
+/// A reservation gets the space that a write would get.
 #[test]
 fn a_reservation_is_not_refused_for_what_deletes_will_free() {
     let mut run = filled(32, 3);
@@ -447,7 +447,8 @@ fn a_reservation_is_not_refused_for_what_deletes_will_free() {
     assert!(matches!(refused, Err(Error::NoSpace { .. })), "{refused:?}");
 }
 
-/// On a full volume names can be changed, and what is there can be written over: that takes room only until buffers are emptied.
+/// On a full volume names can be changed and data can be overwritten: the space for that is needed only until buffers
+/// are drained.
 #[test]
 fn what_takes_no_more_than_there_is_works_on_a_full_volume() {
     for (mib, count) in [(8, 80), (64, 150)] {
@@ -474,7 +475,7 @@ fn what_takes_no_more_than_there_is_works_on_a_full_volume() {
     }
 }
 
-/// A large file is written over in place, in pieces as they fit.
+/// A large file can be overwritten in place, in pieces that fit.
 #[test]
 fn a_large_file_can_be_written_over_on_a_full_volume() {
     let (bytes, cache) = (16 << 20, CacheBudget::default());
@@ -497,15 +498,15 @@ fn a_large_file_can_be_written_over_on_a_full_volume() {
     run.sound();
 }
 
-/// How much of the volume is in use, in percent.
+/// The used share of the volume in percent.
 fn in_use(fs: &Fs) -> u64 {
     let space = &fs.volume().store().space;
     let all = fs.volume().superblock().image_blocks;
     100 * (all - space.free_blocks()) / all
 }
 
-/// A volume of 64 MiB, filled to 60 % by a checkpoint; and then large writes of 30 % more, which are bound
-/// late, made durable by one log group each.
+/// A volume of 64 MiB, filled to 60 % by a checkpoint; then large late-bound writes of 30 % more, made durable by one
+/// log group each.
 #[test]
 fn much_late_bound_data_is_recovered_beside_itself() {
     let mut run = Run::new("60 + 30 %", 64 << 20, Geometry::new(256 << 10, 64 << 10), roomy(), 9);
@@ -529,7 +530,7 @@ fn much_late_bound_data_is_recovered_beside_itself() {
         run.write(b"second", at, 1 << 20);
         let result = run.fs.volume_mut().sync();
         run.must("sync", result);
-        // At any moment the power may go: what the log holds then must fit in beside what is pinned.
+        // After a power cut at any moment, a recovery of the log must fit beside the pinned blocks.
         let image = Arc::new(MemoryDevice::from(run.device.snapshot()));
         let opened = open(image.clone(), Mode::ReadWrite, roomy(), run.random.next());
         let (volume, recovery) = run.must("recovery", opened);
@@ -550,7 +551,7 @@ fn much_late_bound_data_is_recovered_beside_itself() {
     run.sound();
 }
 
-/// What no image of this size holds is refused without emptying a buffer for it.
+/// A reservation larger than the image is refused without draining a buffer.
 #[test]
 fn a_reservation_beyond_the_image_empties_no_buffers() {
     let mut fs = betr_tests::made(Arc::new(MemoryDevice::new(8 << 20)), tiny());

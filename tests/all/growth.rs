@@ -1,5 +1,5 @@
-//! Updates of a few bytes that make long values: room is kept for them before they come to their leaves, and
-//! they come there piece by piece.
+//! Updates of a few bytes that produce long values: space for them is reserved before they reach their leaves, and they
+//! are applied in pieces.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ fn one_byte_makes_a_long_value() {
             if rounds % 100 == 0 {
                 kv.sync().unwrap_or_else(|error| panic!("{name}: {error}"));
             }
-            // What is pending counts when the image is opened again.
+            // Pending growth is still counted after the image is opened again.
             if rounds == 20 {
                 kv.checkpoint().unwrap();
                 drop(kv);
@@ -63,7 +63,7 @@ fn one_byte_makes_a_long_value() {
         }
         kv.sync().unwrap_or_else(|error| panic!("{name}: {error}"));
         println!("{name}: {made} values");
-        // Half of the image at least.
+        // At least half of the image.
         assert!(u64::from(made) >= mib * 8, "{name}: {made}");
         drop(kv);
         sound(&device, &name);
@@ -81,7 +81,7 @@ fn one_byte_makes_a_long_value() {
     }
 }
 
-/// No leaf is ever made that cannot be read again.
+/// Every leaf that is written can be read again.
 #[test]
 fn a_batch_of_few_bytes_makes_many_leaves() {
     let device = Arc::new(MemoryDevice::new(1 << 30));
@@ -97,7 +97,7 @@ fn a_batch_of_few_bytes_makes_many_leaves() {
     }
 }
 
-/// Where something was deleted or short before, a patch stays as short as it is until it comes to a leaf.
+/// A patch of a deleted or short value stays short until it reaches a leaf.
 #[test]
 fn patches_of_what_was_deleted_stay_short() {
     let device = Arc::new(MemoryDevice::new(1 << 30));
@@ -126,7 +126,7 @@ fn patches_of_what_was_deleted_stay_short() {
     assert_eq!(kv.range(TreeId::Data, b"", None).filter(|entry| entry.is_ok()).count(), 8001);
 }
 
-/// A root that is a leaf, and was not read, becomes the only child of a new root.
+/// An unread root leaf becomes the only child of a new root.
 #[test]
 fn a_leaf_that_was_not_read_goes_down() {
     let device = Arc::new(MemoryDevice::new(16 << 20));
@@ -150,7 +150,7 @@ fn a_leaf_that_was_not_read_goes_down() {
     sound(&device, "raised");
 }
 
-/// Entries that take more room in a leaf than in the record.
+/// Entries that take more space in a leaf than in the record.
 #[test]
 fn many_short_keys_are_admitted_as_what_they_take() {
     let device = Arc::new(MemoryDevice::new(6 << 20));
@@ -173,7 +173,7 @@ fn many_short_keys_are_admitted_as_what_they_take() {
     sound(&device, "short keys");
 }
 
-/// A sparse file with a byte at the end of each of its blocks, on a volume that is nearly full.
+/// A sparse file with one byte at the end of each of its blocks, on a volume that is nearly full.
 #[test]
 fn a_sparse_file_grows_into_a_full_volume() {
     let cases = [
@@ -219,7 +219,7 @@ fn a_sparse_file_grows_into_a_full_volume() {
         }
         drop(sparse);
         sound(&device, &name);
-        // A deletion always works, and gives its room back.
+        // A deletion always works and frees its space.
         fs.unlink(&root, b"sparse").unwrap_or_else(|error| panic!("{name}: {error}"));
         fs.make(&root, b"sparse", new()).unwrap_or_else(|error| panic!("{name}: {error}"));
         for block in &written[written.len() / 3..] {

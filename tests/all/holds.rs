@@ -1,5 +1,5 @@
-//! Snapshots of a volume of keys against a model: each shows what there was when it was taken, whatever comes after, and what
-//! holds alone keep is free when they are dropped.
+//! Snapshots of a key-value volume against a model: each shows the state at the time it was taken, whatever follows.
+//! Blocks that only snapshots keep are free after those are dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,13 +58,13 @@ pub(crate) fn all(volume: &Volume) -> Model {
     model
 }
 
-/// What a snapshot shows.
+/// The content of a snapshot.
 pub(crate) fn snapshot(device: &Arc<MemoryDevice>, name: &str) -> Model {
     let options = OpenOptions { hold: Some(name.into()), ..options(Mode::Checkpoint, 0) };
     all(&Volume::open(device.clone(), options).unwrap().0)
 }
 
-/// A few changes, in a volume and in its model.
+/// Makes a few random changes in the model; returns them as a transaction for the volume.
 pub(crate) fn change(random: &mut Random, model: &mut Model) -> Transaction {
     let mut messages = Vec::new();
     for _ in 0..1 + random.below(20) {
@@ -102,7 +102,7 @@ pub(crate) fn change(random: &mut Random, model: &mut Model) -> Transaction {
     Transaction { op: Op::Raw, wall: Time::default(), messages }
 }
 
-/// Drops a snapshot, and makes as many checkpoints of the twin.
+/// Drops a snapshot, and makes the same number of checkpoints of the twin.
 fn drop_hold(volume: &mut Volume, twin: &mut Volume, name: &str) {
     let before = volume.counters().checkpoints;
     volume.drop_hold(name).unwrap();
@@ -125,7 +125,7 @@ fn snapshots_show_what_there_was_and_give_all_back() {
         let [device, other] = [0, 1].map(|_| Arc::new(MemoryDevice::new(16 << 20)));
         let (mut volume, mut twin) = (made(&device, geometry, 7), made(&other, geometry, 7));
         let (mut model, mut held) = (Model::new(), BTreeMap::<String, Model>::new());
-        // Some are open all the time, beside the volume that changes.
+        // Some snapshots stay open while the volume changes.
         let mut open = BTreeMap::<String, Volume>::new();
         for step in 0..120 {
             for _ in 0..random.below(6) {
@@ -226,7 +226,7 @@ fn names_that_cannot_be_are_refused() {
     sound(&device, "dropped");
 }
 
-/// Blocks that the volume has free, or has given up.
+/// Blocks that are free, or given up by the volume.
 fn free(volume: &Volume) -> u64 {
     volume.blocks().unwrap().free
 }
@@ -253,7 +253,7 @@ fn full_volumes_with_a_hundred_snapshots_are_not_stuck() {
                 messages: vec![message],
             })
         };
-        // A hundred snapshots while it fills up, each of other states of what was there before.
+        // A hundred snapshots while the volume fills up, each of a different state.
         let (mut taken, mut number, total) = (0, 0, volume.blocks().unwrap().total);
         let mut is_full = false;
         while !is_full {
@@ -285,7 +285,7 @@ fn full_volumes_with_a_hundred_snapshots_are_not_stuck() {
         println!("{mib} MiB, {percent} %: {taken} snapshots, {} entries", model.len());
         assert!(taken >= 90, "{taken} snapshots");
         sound(&device, "full");
-        // Deletes go on until there is no room for them, and nothing but that goes wrong.
+        // Deletes continue until there is no space for them; lack of space is the only error allowed.
         let mut refused = 0;
         for key in model.keys().cloned().collect::<Vec<_>>().iter().step_by(2) {
             match commit(&mut volume, key, None) {
@@ -300,7 +300,7 @@ fn full_volumes_with_a_hundred_snapshots_are_not_stuck() {
             }
         }
         println!("{} entries, {refused} deletes refused", model.len());
-        // Opened again on the way, as after a crash.
+        // Reopens the volume on the way, as after a crash.
         volume.sync().unwrap();
         drop(volume);
         volume = opened(&device, 200 + seed);
@@ -346,14 +346,14 @@ fn a_snapshot_is_a_checkpoint_and_two_pages() {
             volume.commit(change(&mut random, &mut model)).unwrap();
         }
         volume.checkpoint().unwrap();
-        // A checkpoint with nothing to write, and then the same with a snapshot.
+        // An empty checkpoint, then one with a snapshot.
         let before = count(&volume);
         volume.checkpoint().unwrap();
         let plain = count(&volume) - before;
         let before = count(&volume);
         volume.take_hold(&format!("{taken}")).unwrap();
         let with = count(&volume) - before;
-        // The map has both pages, and what they replace.
+        // The space map has both pages, and the pages they replace.
         assert_eq!(with - plain, 2, "{taken} snapshots");
         writes.push(plain);
     }
@@ -361,8 +361,8 @@ fn a_snapshot_is_a_checkpoint_and_two_pages() {
     sound(&device, "a thousand");
 }
 
-/// Every 17th byte of all that only snapshots use, or with `BETR_FLIP=all` each, zeroed and with a bit flipped: the live volume stays as it
-/// was, and no snapshot goes without a word.
+/// Every 17th byte that only snapshots use (each byte with `BETR_FLIP=all`) is zeroed, and has a bit flipped. The live
+/// volume stays unchanged, and no snapshot is lost without a finding.
 #[test]
 fn whatever_is_damaged_of_snapshots_the_live_volume_is_whole() {
     let base = ForkDevice::of(&mended::held());
@@ -397,7 +397,7 @@ fn whatever_is_damaged_of_snapshots_the_live_volume_is_whole() {
             let device = Arc::new(base.fork());
             device.write_at(byte, &[now]).unwrap();
             let Some((_, done, device)) = mended::mended_on(&what, device) else {
-                // It is not read: the end of a block.
+                // A byte that nothing reads: the end of a block.
                 continue;
             };
             found += 1;
@@ -422,7 +422,7 @@ fn rollbacks_bring_back_what_there_was() {
         let geometry = if seed % 2 == 0 { tiny() } else { middling() };
         let device = Arc::new(MemoryDevice::new(16 << 20));
         let mut volume = made(&device, geometry, 7);
-        // By age, each with what it shows and the blocks in use after it was taken.
+        // By age: the content of each snapshot, and the blocks in use after it was taken.
         let (mut model, mut held) = (Model::new(), Vec::<(String, Model)>::new());
         let mut back = 0;
         for step in 0..150 {
@@ -435,7 +435,7 @@ fn rollbacks_bring_back_what_there_was() {
                     volume.take_hold(&format!("{step}")).unwrap();
                     held.push((format!("{step}"), model.clone()));
                 }
-                // Some drops are left where they are.
+                // Some drops are left unfinished.
                 4 | 5 if !held.is_empty() => {
                     let (name, _) = held.remove(random.below(held.len() as u64) as usize);
                     volume.change_holds(&HoldChange::Drop(name)).unwrap();
@@ -522,7 +522,7 @@ fn a_rollback_gives_back_all_that_came_after() {
     (0..2).for_each(|_| checkpoint(&mut volume));
     assert!(all(&volume) == then);
     let now = volume.superblock();
-    // The root of the table has been written anew, perhaps one of a table with more levels; that of the snapshot is on a page of a list.
+    // The root of the table was rewritten, perhaps with more levels. The snapshot's root is on a page of a dead list.
     let more = u64::from(now.table.levels - numbers.table.levels) + 2;
     assert!((used + 1..=used + more).contains(&now.used_blocks), "{used}, now {}", now.used_blocks);
     assert!(now.next_node > numbers.next_node && now.next_msn > numbers.next_msn);
@@ -552,7 +552,7 @@ fn a_rollback_that_meets_damage_changes_nothing() {
     assert!(all(&volume) == model);
     volume.commit(change(&mut random, &mut model)).unwrap();
     volume.checkpoint().unwrap();
-    // One that does not need it goes on.
+    // A rollback that does not need the damaged page works.
     volume.roll_back("two", true).unwrap();
     assert_eq!(volume.holds().unwrap().len(), 2);
 }

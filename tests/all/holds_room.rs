@@ -1,4 +1,5 @@
-//! Snapshots where room is short, or where something of them is damaged: no drop gets stuck for good, and nothing else does.
+//! Snapshots when space is short or a structure of a snapshot is damaged: no drop gets stuck for good, and nothing else
+//! is affected.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,7 +20,7 @@ use betr_tests::{Random, middling, rounds, tiny};
 use crate::holds::{Model, all, change, checkpoint, made, opened, options, snapshot, sound};
 use crate::mended;
 
-/// A volume whose images of several blocks are all scattered.
+/// A volume that scatters every node of several blocks.
 fn scattering(device: &Arc<MemoryDevice>, seed: u64) -> Volume {
     let options = OpenOptions { scatter: true, ..options(Mode::ReadWrite, seed) };
     Volume::open(device.clone(), options).unwrap().0
@@ -29,14 +30,14 @@ fn names(volume: &Volume) -> Vec<String> {
     volume.holds().unwrap().into_iter().map(|hold| hold.name).collect()
 }
 
-/// Inserts, or deletes, one key.
+/// Inserts or deletes one key.
 fn put(volume: &mut Volume, key: &[u8], value: Option<Vec<u8>>) -> Result<(), Error> {
     let action = value.map_or(Action::Delete, |value| Action::Insert(value.into()));
     let messages = vec![RecordMessage::Point(TreeId::Data, Key::copied(key), action)];
     volume.commit(Transaction { op: Op::Raw, wall: Time::default(), messages }).map(drop)
 }
 
-/// Whether there was room for it; nothing but that may go wrong.
+/// Whether an operation had space; any other error is a failure.
 fn fits<T>(result: Result<T, Error>, what: &str) -> bool {
     match result {
         Ok(_) => true,
@@ -45,20 +46,20 @@ fn fits<T>(result: Result<T, Error>, what: &str) -> bool {
     }
 }
 
-/// What is damaged of a snapshot that is to be dropped.
+/// The damaged structure of the snapshot that is dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Damaged {
-    /// The map of an extent that would become free.
+    /// The scatter map of an extent that would become free.
     Map,
-    /// The youngest page of the list of what died right after it.
+    /// The newest page of the next snapshot's dead list.
     Youngest,
-    /// The oldest page of that list.
+    /// The oldest page of the next snapshot's dead list.
     Oldest,
-    /// The youngest page of its own list, which what is kept moves to.
+    /// The newest page of its own dead list, to which records that are still needed move.
     Own,
 }
 
-/// Where that is: `two` is dropped.
+/// The block of that structure; `two` is the dropped snapshot.
 fn damaged_block(what: Damaged, disk: &Disk, volume: &Volume) -> BlockNr {
     let [one, two, three, _] = <[Hold; 4]>::try_from(volume.holds().unwrap()).unwrap();
     let list = if what == Damaged::Own { two.dead } else { three.dead };
@@ -103,10 +104,10 @@ fn damage_stops_one_drop_and_nothing_else() {
         let block = damaged_block(damaged, &Disk::new(device.clone()), &volume);
         drop(volume);
         device.write_at(block.byte() + 200, b"damaged").unwrap();
-        // The maps that it had read are forgotten.
+        // Reopening clears the cached maps.
         volume = scattering(&device, 4);
         match volume.drop_hold("two") {
-            // Nothing of that page is looked at: what is moved to the list begins another one.
+            // That page is not read: moved records begin a new page.
             Ok(()) => assert_eq!(damaged, Damaged::Own),
             Err(error) => assert!(error.is_damage() && damaged != Damaged::Own, "{what}: {error}"),
         }
@@ -118,14 +119,14 @@ fn damage_stops_one_drop_and_nothing_else() {
             volume.commit(change(&mut random, &mut model)).unwrap();
             volume.checkpoint().unwrap();
             match volume.drop_hold(name) {
-                // Only now what died right after it begins with that page.
+                // Only now the next snapshot's list begins with that page.
                 Err(error) if damaged == Damaged::Own && name == "one" => {
                     assert!(error.is_damage() && !volume.has_failed(), "{what}: {error}");
                 }
                 dropped => dropped.unwrap_or_else(|error| panic!("{what}, '{name}': {error}")),
             }
         }
-        // It is tried once more when the volume is opened again, and is told again.
+        // Opening the volume again retries the drop, and reports the damage again.
         drop(volume);
         volume = scattering(&device, 5);
         assert!(volume.can_drop(), "{what}");
@@ -193,7 +194,7 @@ fn a_repair_right_after_a_snapshot_keeps_it() {
     }
 }
 
-/// What was written since the last snapshot comes back when it is deleted, although all before it in the order of keys is kept,
+/// Keys written since the last snapshot free their space when they are deleted, although all keys before them are kept
 /// and nothing is pending there.
 #[test]
 fn what_no_snapshot_keeps_comes_back_on_a_full_volume() {
@@ -270,7 +271,7 @@ fn a_drop_lets_a_full_volume_be_written_again() {
             volume.drop_hold(&oldest).unwrap();
             assert!(all(&volume) == model, "{what}");
         }
-        // Not after each: what is set aside may exceed what is free by more than one drop gives back.
+        // Not after each drop: the reserve may exceed the free space by more than one drop frees.
         assert!(fitted >= 5, "{name}: after {fitted} of 11 drops something fits");
         for oldest in names(&volume) {
             volume.drop_hold(&oldest).unwrap();
@@ -303,7 +304,7 @@ fn drops_in_pieces_among_all_else_give_all_back() {
             for _ in 0..random.below(5) {
                 volume.commit(change(&mut random, &mut model)).unwrap();
             }
-            // All but the first.
+            // Any snapshot except the first.
             let at = 1 + random.below(held.len().max(2) as u64 - 1) as usize;
             match random.below(20) {
                 0..6 if held.len() < 16 => {
@@ -361,14 +362,14 @@ fn drops_in_pieces_among_all_else_give_all_back() {
         assert!(all(&volume) == held[0].1, "seed {seed}");
         let after = volume.superblock();
         assert_eq!(after.holds, Default::default(), "seed {seed}");
-        // The two pages of the first are gone; the table may have got levels.
+        // The two pages of the first snapshot are freed; the table may have gained levels.
         let levels = u64::from(after.table.levels - before.table.levels);
         assert_eq!(after.used_blocks, before.used_blocks - 2 + levels, "seed {seed}");
         sound(&device, &format!("seed {seed}"));
     }
 }
 
-/// A number for what there is.
+/// A hash of the model.
 fn digest(model: &Model) -> u64 {
     let mut hasher = DefaultHasher::new();
     model.hash(&mut hasher);
@@ -386,7 +387,7 @@ fn a_full_volume_with_a_hundred_snapshots_grows() {
         random.bytes(len)
     };
     for number in 0.. {
-        // Every third is there before.
+        // Every third key exists already.
         let key = if number % 3 == 2 { random.below(number) } else { number };
         let (key, value) = (format!("{key:05}").into_bytes(), value(&mut random));
         if !fits(put(&mut volume, &key, Some(value.clone())), "filling") {
@@ -436,7 +437,8 @@ fn a_full_volume_with_a_hundred_snapshots_grows() {
     sound(&device, "all dropped");
 }
 
-/// What the host has no room for waits in memory, and is done as soon as there is room: after that error a snapshot may be there.
+/// If the host has no space, the snapshot waits in memory and is completed when there is space. After that error the
+/// snapshot may exist.
 #[test]
 fn a_snapshot_that_the_host_has_no_room_for_is_taken_later() {
     let below = Arc::new(MemoryDevice::new(16 << 20));
@@ -453,7 +455,7 @@ fn a_snapshot_that_the_host_has_no_room_for_is_taken_later() {
         volume.sync().unwrap();
         let (before, durable) = (names(&volume), model.clone());
         faulty.fill_up(true);
-        // In every other round something is held already: then nothing more is begun.
+        // In every other round a snapshot is pending already: then no other one is begun.
         let is_begun = round % 2 == 0;
         if !is_begun {
             volume.commit(change(&mut random, &mut model)).unwrap();
@@ -463,7 +465,7 @@ fn a_snapshot_that_the_host_has_no_room_for_is_taken_later() {
         for _ in 0..2 {
             is_full(volume.take_hold(&name).unwrap_err());
             assert!(!volume.has_failed() && volume.has_unsynced(), "round {round}");
-            // What has reached the device is the state before.
+            // The device holds the state before the snapshot.
             let copy = Arc::new(MemoryDevice::from(below.snapshot()));
             sound(&copy, &format!("round {round}: on the device"));
             let there = opened(&copy, 10);
@@ -486,7 +488,7 @@ fn a_snapshot_that_the_host_has_no_room_for_is_taken_later() {
             assert!(snapshot(&below, name) == *model, "round {round}: '{name}'");
         }
     }
-    // A drop goes on as well.
+    // A drop continues in the same way.
     for name in held.keys() {
         faulty.fill_up(true);
         is_full(volume.drop_hold(name).unwrap_err());

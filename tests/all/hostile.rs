@@ -1,4 +1,4 @@
-//! Damaged images: whatever bit of a structure is flipped, the checker says so, and nothing panics.
+//! Damaged images: the checker reports every flipped bit of a structure, and nothing panics.
 //!
 //! By default a sample of the bits is flipped; `BETR_FLIP=all` flips every one.
 
@@ -17,7 +17,7 @@ use bytes::Bytes;
 const IMAGE: u64 = 2 << 20;
 const ALL: CheckOptions = CheckOptions::ALL;
 
-/// Files, some with attributes and some gone again, whose lengths are multiples of `unit`.
+/// Makes files whose lengths are multiples of `unit`; some get attributes, some are removed again.
 pub(crate) fn fill(fs: &mut Fs, numbers: Range<u32>, unit: usize) {
     let root = fs.root().unwrap();
     let attributes = Attributes::at(Time::default());
@@ -51,8 +51,8 @@ pub(crate) fn image(len: u64) -> Vec<u8> {
     device.snapshot()
 }
 
-/// The bits that are flipped: of every block that is in use, but for the log; of the ring's slots; of
-/// the space map. The area around the identity block is part of the fixed blocks.
+/// The bits to flip: in every used block outside the log, in the slots of the ring, and in the space map. The area
+/// around the identity block is among the fixed blocks.
 fn bits(image: &[u8]) -> Vec<u64> {
     let device = Arc::new(MemoryDevice::from(image.to_vec()));
     let (volume, _) = open(device, Mode::Checkpoint, tight(), 1).unwrap();
@@ -63,13 +63,13 @@ fn bits(image: &[u8]) -> Vec<u64> {
     let all = std::env::var("BETR_FLIP").is_ok_and(|what| what == "all");
     let per_block = 8 * BLOCK_SIZE as u64;
     let chosen = |block: u64| {
-        // A different bit of every byte, and every bit of what is likely to be a head.
+        // A different bit of every byte, and more bits where a head is likely.
         let step = if all { 1 } else { 997 };
         (0..per_block).filter(move |bit| {
             bit % step == block % step.min(per_block) || (!all && *bit < 640 && bit % 37 == 0)
         })
     };
-    // The boot area is zeros by the hundred thousand: a sample is enough.
+    // The boot area consists of zeros, so a sample is enough.
     let boot = |block: u64| block < 32 && block != 16 || (48..64).contains(&block);
     blocks
         .filter(|block| !boot(*block) || block % 8 == 0)
@@ -100,7 +100,7 @@ fn every_flipped_bit_is_found() {
     );
 }
 
-/// The bits whose flipping the checker does not notice.
+/// The bits whose change the checker does not notice.
 fn missed(image: &[u8], bits: &[u64]) -> Vec<u64> {
     let device = Arc::new(MemoryDevice::from(image.to_vec()));
     let state: Arc<dyn Device> = device.clone();
@@ -120,7 +120,7 @@ fn missed(image: &[u8], bits: &[u64]) -> Vec<u64> {
     missed
 }
 
-/// Reads everything there is; an error is fine, a panic is not.
+/// Reads everything; errors are allowed, panics are not.
 pub(crate) fn read_all(device: Arc<dyn Device>) -> betr_core::Result<()> {
     let volume = open(device, Mode::ReadOnly, tight(), 3)?.0;
     let fs = Fs::open(volume, clock(0));
@@ -143,7 +143,7 @@ fn readers_never_believe_a_flipped_bit() {
     for bit in bits(&image).iter().step_by(7) {
         let at = (bit / 8) as usize;
         device.write_at(bit / 8, &[image[at] ^ 1 << (bit % 8)]).unwrap();
-        // What no read needs may be damaged without an error.
+        // Bytes that no read needs may be damaged without an error.
         let _ = read_all(device.clone());
         device.write_at(bit / 8, &[image[at]]).unwrap();
     }
@@ -178,7 +178,7 @@ fn damage_in_the_log_is_told_from_its_tail() {
             let found = |code| report.findings.iter().any(|f| f.code == code);
             let damaged = found(Code::LogDamaged);
             let groups = report.log.as_ref().map_or(0, |log| log.groups);
-            // The last group that was acknowledged cannot be told from a torn tail.
+            // The last acknowledged group cannot be told from a torn tail.
             if padding.contains(&at) {
                 let code = if group < 2 { Code::PaddingDirty } else { Code::LogTorn };
                 assert!(found(code) && !damaged, "b:{at:#x}: {:?}", report.findings);

@@ -1,4 +1,4 @@
-//! The key-value view: ranges from both ends, reopening, and what tools for file systems say to it.
+//! The key-value view: ranges from both ends, reopening, and the reaction of file system tools.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn ranges_are_the_same_from_both_ends() {
         let (lo, hi) = (any_key(&mut random), any_key(&mut random));
         let inside = |key: &Vec<u8>| *key >= lo && *key < hi;
         let expected: Vec<_> = model.iter().filter(|(key, _)| inside(key)).collect();
-        // From a random side each time.
+        // Takes each entry from a random end.
         let mut cursor = kv.range(TreeId::Data, &lo, Some(&hi));
         let mut expected = expected.into_iter();
         loop {
@@ -90,14 +90,14 @@ fn keys_are_no_files() {
     let files = OpenOptions::new(Mode::ReadOnly, Box::new(|| 1));
     let error = Volume::open(device.clone(), files).err().unwrap();
     assert!(error.to_string().contains("not a file system"), "{error}");
-    // Replayed and checked, but not for files.
+    // The log is replayed and checked, without the rules of file systems.
     let device: Arc<dyn Device> = device;
     let report = check(&device, CheckOptions::ALL, &mut ());
     assert!(report.is_clean(), "{:?}", report.findings);
     assert_eq!(report.replay.unwrap().survey.records, 2);
 }
 
-/// A root that splits into more nodes than it may have children gets several levels at once.
+/// A root that splits into more nodes than the fanout gets several new levels at once.
 #[test]
 fn a_large_batch_makes_a_high_tree() {
     let (device, mut kv) = made();
@@ -112,7 +112,7 @@ fn a_large_batch_makes_a_high_tree() {
     assert_eq!(kv.range(TreeId::Data, b"", None).filter(|entry| entry.is_ok()).count(), 800);
 }
 
-/// A value that is bound late and then grows is bound before that.
+/// A late-bound value that would grow beyond a block is bound first.
 #[test]
 fn a_late_value_may_outgrow_a_block() {
     let key = |block: u64| [&b"some row"[..], &block.to_be_bytes()].concat();

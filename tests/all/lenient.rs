@@ -1,4 +1,4 @@
-//! Devices that fail: what cannot be read is found as if it were zeroed, so all else can be mended.
+//! Failing devices: unreadable blocks are treated as zeros, so everything else can be repaired.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn what_cannot_be_read_is_as_good_as_zeroed() {
 
         let [found, expected] = [&view, &zeroed].map(|device| check(device, ALL, &mut ()));
         assert_eq!(found.findings, expected.findings, "block {at}");
-        // A reader has noted it.
+        // The reader has recorded it.
         let missing = lenient.missing();
         assert!(missing.is_empty() || missing.iter().eq([&bytes]), "block {at}: {missing:?}");
         assert!(!missing.is_empty() || found.is_clean(), "block {at}");
@@ -60,7 +60,7 @@ fn an_image_says_how_long_it_is() {
     };
     assert_eq!(says(&image), len);
     assert_eq!(says(&image[..1 << 20]), len);
-    // Without its identity block by its superblocks, and without those not at all.
+    // Without the identity block, the superblocks give the length; without both, nothing does.
     image[16 * BLOCK_SIZE] ^= 1;
     assert_eq!(says(&image[..1 << 20]), len);
     image[32 * BLOCK_SIZE..48 * BLOCK_SIZE].fill(0);

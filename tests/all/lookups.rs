@@ -1,4 +1,4 @@
-//! What lookups and read-ahead cost, counted exactly by the device.
+//! The I/O cost of lookups and read-ahead, counted exactly by the device.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use betr_tests::{Random, nonces};
 
 const MIB: u64 = 1 << 20;
 
-/// With many runs in each node, filters say which slices need not be read.
+/// With many runs in each node, filters tell which slices need not be read.
 #[test]
 fn a_cold_lookup_reads_a_head_and_a_part_a_level() {
     let device = Arc::new(MemoryDevice::new(64 * MIB));
@@ -32,7 +32,7 @@ fn a_cold_lookup_reads_a_head_and_a_part_a_level() {
         let mut batch = Batch::new();
         (first..first + 200).for_each(|n| batch.insert(TreeId::Data, &key(n), &[1; 100]));
         kv.commit(batch).unwrap();
-        // Every node that took messages has a run more.
+        // Each checkpoint adds a run to every node that got messages.
         if first >= 36_000 {
             kv.checkpoint().unwrap();
         }
@@ -52,7 +52,7 @@ fn a_cold_lookup_reads_a_head_and_a_part_a_level() {
         })
         .collect();
     assert!(levels == 3 && runs[0] > 8, "{levels} levels, runs: {runs:?}");
-    // Half of the keys are there.
+    // Half of the keys exist.
     let lookups = 400;
     let mut reads = 0;
     for number in (0..80_000).step_by(80_000 / lookups) {
@@ -62,13 +62,13 @@ fn a_cold_lookup_reads_a_head_and_a_part_a_level() {
         assert_eq!(found.is_some(), number < 40_000);
         reads += kv.volume().io_counts().reads - before;
     }
-    // The table has a page for them all. Of a thousand slices one or two are read in vain.
+    // The table has one page for all nodes. One or two slices in a thousand are read in vain.
     let most = 2 * levels * lookups as u64 + lookups as u64 / 2;
     println!("{reads} reads for {lookups} lookups on {levels} levels, runs: {runs:?}");
     assert!(reads <= most, "{reads} reads for {lookups} lookups on {levels} levels");
 }
 
-/// A device that takes note of what it is told will be read, and will not be. Others may be read beside the foreground.
+/// A device that records read and don't-need advice. It allows reads in parallel with the foreground.
 struct Advised {
     device: Arc<dyn Device>,
     coming: Mutex<Vec<Range<u64>>>,
@@ -80,12 +80,12 @@ impl Advised {
         Arc::new(Advised { device, coming: Mutex::default(), gone: Mutex::default() })
     }
 
-    /// How many bytes it was told will be read.
+    /// The number of bytes announced for reading.
     fn bytes(&self) -> u64 {
         self.coming.lock().unwrap().iter().map(|range| range.end - range.start).sum()
     }
 
-    /// How many times it was told of just this.
+    /// How often exactly this range was announced.
     fn told(&self, range: &Range<u64>) -> usize {
         self.coming.lock().unwrap().iter().filter(|told| *told == range).count()
     }
@@ -125,7 +125,7 @@ fn small_cache(seed: u64) -> KvOptions {
     KvOptions { geometry, cache, ..KvOptions::new(nonces(seed)) }
 }
 
-/// Where the nodes of a height are.
+/// The entries of the nodes of a height.
 fn entries_of(kv: &Kv, height: Height) -> Vec<Entry> {
     let store = kv.volume().store();
     let entries = (1..store.next_node().0).filter_map(|id| store.table.get(NodeId(id)).unwrap());
@@ -137,7 +137,7 @@ fn extent_of(entry: &Entry) -> Range<u64> {
     start..start + entry.extent.bytes()
 }
 
-/// 100,000 keys with values of 100 bytes, opened for reading with a cache that is much smaller.
+/// 100,000 keys with values of 100 bytes, opened read-only with a much smaller cache.
 fn many_keys(device: Arc<dyn Device>) -> Kv {
     let mut kv = Kv::create(device.clone(), *b"a small cache!!!", small_cache(1)).unwrap();
     for first in (0..100_000u32).step_by(1000) {
@@ -151,8 +151,8 @@ fn many_keys(device: Arc<dyn Device>) -> Kv {
     Kv::open(device, Mode::ReadOnly, small_cache(2)).unwrap().0
 }
 
-/// Before a scan comes to a leaf the device knows of it, however the volume was opened; and what is read ahead
-/// is there when the scan comes to it, even where the cache is full of what others have looked up.
+/// A scan announces each leaf to the device before it reads it, however the volume was opened. Prefetched data is still
+/// cached when the scan arrives, even if lookups have filled the cache.
 #[test]
 fn a_scan_reads_ahead_once() {
     let device = Advised::new(Arc::new(MemoryDevice::new(64 * MIB)));
@@ -181,13 +181,13 @@ fn a_scan_reads_ahead_once() {
         let (read, told) = scan(backwards);
         println!("{read} bytes read, {told} announced");
         assert!(read <= 13_000_000, "{read} bytes read, backwards: {backwards}");
-        // All but what the scan begins with, also where it goes on below another node.
+        // All leaves except the first are announced, also when the scan enters the subtree of another node.
         assert!(told >= 10_400_000, "{told} bytes announced, backwards: {backwards}");
     }
 }
 
-/// Lookups that come to a leaf again and again will come to all of it: the device is told of it, once, and not before an
-/// eighth of it was read piece by piece.
+/// A leaf that many lookups read in pieces is fetched as a whole: the device is told once, after an eighth of the leaf
+/// was read.
 #[test]
 fn a_leaf_that_is_read_piece_by_piece_is_fetched_once() {
     let device = Advised::new(Arc::new(MemoryDevice::new(64 * MIB)));
@@ -197,7 +197,7 @@ fn a_leaf_that_is_read_piece_by_piece_is_fetched_once() {
     let leaves = entries_of(&kv, Height(0));
     let fetched = || leaves.iter().map(|leaf| device.told(&extent_of(leaf))).collect::<Vec<_>>();
     let look_up = |key: &[u8; 4]| assert!(kv.get(TreeId::Data, key).unwrap().is_some());
-    // One or two pieces of each.
+    // One or two pieces of each leaf.
     keys.iter().step_by(keys.len() / leaves.len()).for_each(look_up);
     let before = fetched();
     assert!(before.iter().sum::<usize>() <= leaves.len() / 4, "{before:?}");
@@ -208,7 +208,8 @@ fn a_leaf_that_is_read_piece_by_piece_is_fetched_once() {
     assert!(count > leaves.len() / 10 * 9 && *most == 1, "{after:?}");
 }
 
-/// What a newer checkpoint does not need any more is of no use in memory: the kernel is told. It is told of nothing else.
+/// Blocks that a newer checkpoint no longer needs are useless in the page cache: the kernel is advised to drop these,
+/// and no others.
 #[test]
 fn what_has_gone_need_not_be_kept_in_memory() {
     let device = Advised::new(Arc::new(MemoryDevice::new(64 * MIB)));
@@ -238,7 +239,7 @@ fn what_has_gone_need_not_be_kept_in_memory() {
     }
 }
 
-/// An image may name places that it does not have: no device hears of them.
+/// A hostile image may name places beyond its end: no advice is given about these.
 #[test]
 fn nobody_is_told_of_what_is_not_there() {
     let device = Advised::new(Arc::new(MemoryDevice::new(MIB)));
@@ -253,7 +254,7 @@ fn nobody_is_told_of_what_is_not_there() {
     }
 }
 
-/// Prefetched data may be bad: only the requests for it fail, each of them.
+/// A failed prefetch only fails the requests for that data, each of them.
 #[test]
 fn a_head_that_cannot_be_read_before_is_met_by_who_needs_it() {
     let below = Arc::new(MemoryDevice::new(64 * MIB));
@@ -280,7 +281,8 @@ fn a_head_that_cannot_be_read_before_is_met_by_who_needs_it() {
     assert!((1..80).contains(&failed), "{failed} lookups failed");
 }
 
-/// A scan looks for what comes behind a node before it has come there: what cannot be read does not end it any earlier.
+/// A scan prefetches the nodes after the current one. If one is unreadable, the scan still returns everything before
+/// it.
 #[test]
 fn a_scan_comes_as_far_as_there_is_something_to_read() {
     let below = Arc::new(MemoryDevice::new(64 * MIB));
@@ -320,7 +322,7 @@ fn a_scan_comes_as_far_as_there_is_something_to_read() {
     error(scan.next_back());
 }
 
-/// Where a cache has no room for parts, it has for heads: a lookup reads one part, and no head a second time.
+/// A cache too small for parts still holds heads: a lookup reads one part, and no head twice.
 #[test]
 fn heads_stay_in_a_small_cache() {
     let kv = many_keys(Arc::new(MemoryDevice::new(64 * MIB)));
@@ -333,15 +335,15 @@ fn heads_stay_in_a_small_cache() {
         }
         kv.volume().io_counts().reads - before
     };
-    // Every leaf is met.
+    // Enough lookups to reach every leaf.
     reads(4000);
     let (lookups, found) = (4000, reads(4000));
     println!("{found} reads for {lookups} lookups");
     assert!(found <= lookups + lookups / 20, "{found} reads for {lookups} lookups");
 }
 
-/// Much waits to be written, in the log too: lookups keep to the budget all the same, and find room for what they read, also
-/// right after a recovery, when nothing makes anything be written.
+/// With many dirty nodes, and changes in the log, lookups stay within the cache budget and find space for the nodes
+/// they read. This also holds right after a recovery, before any write-back starts.
 #[test]
 fn lookups_among_dirty_nodes_keep_to_the_budget() {
     let device = Arc::new(MemoryDevice::new(64 * MIB));

@@ -1,8 +1,8 @@
-//! Field × verb × {hashes left alone, hashes made right}: every field of every structure is damaged in every way. What
-//! the checker and the repair make of it stands in `format/DAMAGE.md`, which `BETR_BLESS=1` writes afresh.
+//! Damage matrix: every field of every structure is changed in every way, with and without corrected hashes. The
+//! results of checker and repair are listed in `format/DAMAGE.md`, which `BETR_BLESS=1` rewrites.
 //!
-//! One field of each kind is looked at in each image, and where it is a single digit one for each digit;
-//! `BETR_MATRIX=1000` looks at as many in each image.
+//! By default each image contributes one field of each kind; if the value is a single digit, one field for each digit.
+//! `BETR_MATRIX=1000` takes up to 1000 of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,12 +23,13 @@ use betr_tests::contents::{Contents, all_is_told};
 use crate::{crafted, hostile, mended};
 
 const ALL: CheckOptions = CheckOptions::ALL;
-/// Fields of a kind that are damaged in each image, by default.
+/// The number of fields of a kind that are damaged in each image, by default.
 const INSTANCES: usize = 1;
-/// Random bytes follow from this.
+/// The seed of random bytes.
 const SEED: u64 = 7;
 
-/// Where an image may be sound although a field has changed: structure, field, and why. All others are found.
+/// Changed fields after which an image may still be sound: structure, field, and reason. All other changes must be
+/// found.
 const LEGAL: &[(&str, &str, &str)] = &[
     ("log group, the last", "*", LAST),
     ("what the last log group binds", "*", LAST),
@@ -162,25 +163,25 @@ const LOG: &str = "the log goes on there, and holds nothing";
 const GOING: &str = "the snapshot is being dropped";
 const AT: &str = "it is any time from the snapshot before to the one after";
 
-/// What became of an image.
+/// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
-    /// The bytes are what they would have become.
+    /// The bytes did not change.
     NoChange,
-    /// It is still sound.
+    /// The image is still sound.
     Legal,
-    /// The damage was found, and repaired.
+    /// The damage was found and repaired.
     Repaired,
-    /// The damage was found, and cannot be repaired.
+    /// The damage was found and cannot be repaired.
     Refused,
 }
 
-/// The outcomes of a cell, and the problems that were found.
+/// The outcomes of a cell, and the findings.
 type Cell = (BTreeSet<Outcome>, BTreeSet<&'static str>);
 /// Structure, field, sealed, verb.
 type Place = (&'static str, String, bool, usize);
 
-/// An image that is going to be damaged.
+/// An image to be damaged.
 struct Subject {
     base: ForkDevice,
     anatomy: Anatomy,
@@ -188,7 +189,7 @@ struct Subject {
     notes: usize,
     /// The number of the last log group.
     last_group: u64,
-    /// Whether nothing is pending, so that values in leaves are those that count.
+    /// Whether nothing is pending, so that the values in leaves are current.
     settled: bool,
 }
 
@@ -204,7 +205,7 @@ impl Subject {
         Subject { base, anatomy, contents, notes, last_group, settled }
     }
 
-    /// Damages a field; returns what became of the image, and what was found.
+    /// Changes a field; returns the outcome and the findings.
     fn damaged(
         &self,
         part: &Part,
@@ -234,7 +235,7 @@ impl Subject {
             return Err(format!("{codes:?}, repaired: {:?}", after.findings));
         }
         let after = mended::contents(&device);
-        // What the log held is told by the check.
+        // Losses from the log are reported by the check, not by the repair.
         if !sealed && !part.name.starts_with("log:") {
             let what = format!("{} {} {verb}", part.name, field.name);
             all_is_told(&what, &self.contents, &after, &done.mended.unwrap_or_default());
@@ -243,7 +244,7 @@ impl Subject {
     }
 }
 
-/// The name of a structure's kind, by what becomes of it.
+/// The name of the kind of a structure; structures with different outcomes have different names.
 fn structure(part: &Part, last_group: u64) -> &'static str {
     let last = group_of(part) == Some(last_group);
     match part.kind {
@@ -261,7 +262,7 @@ fn structure(part: &Part, last_group: u64) -> &'static str {
     }
 }
 
-/// The number of the log group that a structure is, or belongs to.
+/// The number of the log group that contains a structure.
 fn group_of(part: &Part) -> Option<u64> {
     part.name.strip_prefix("log:")?.split('/').next()?.parse().ok()
 }
@@ -285,7 +286,7 @@ fn subjects() -> Vec<Subject> {
     images.iter().map(|image| Subject::new(image)).collect()
 }
 
-/// The fields that are looked at.
+/// The fields to damage.
 fn chosen(subjects: &[Subject]) -> Vec<(&Subject, &Part, Field)> {
     let instances = std::env::var("BETR_MATRIX").ok().and_then(|number| number.parse().ok());
     let mut chosen = Vec::new();
@@ -293,15 +294,15 @@ fn chosen(subjects: &[Subject]) -> Vec<(&Subject, &Part, Field)> {
         let mut seen: BTreeMap<(&str, String, Option<String>), usize> = BTreeMap::new();
         let device: Arc<dyn Device> = Arc::new(subject.base.fork());
         let disk = Disk::new(device);
-        // A value that something pending replaces is not read.
+        // A value that a pending message replaces is not read.
         let is_read = |part: &&Part| part.kind != Kind::MetaValue || subject.settled;
-        // Parts of snapshots are those of the live volume, but for what is found in them.
+        // Structures of snapshots are treated like those of the live volume, so only these kinds are tested separately.
         let heads = [Kind::TablePage, Kind::Leaf, Kind::Internal];
         let is_apart = |part: &&Part| !part.name.starts_with("s:") || heads.contains(&part.kind);
         for part in subject.anatomy.parts().iter().filter(is_read).filter(is_apart) {
             for field in part.fields(&disk).unwrap() {
                 let name = structure(part, subject.last_group);
-                // What may say few things is looked at with each.
+                // A field with few possible values is tested with each of them.
                 let says = Some(field.value.clone()).filter(|value| value.len() == 1);
                 let count = seen.entry((name, general(&field.name), says)).or_default();
                 *count += 1;
@@ -358,7 +359,7 @@ fn every_field_is_damaged_in_every_way() {
     }
 }
 
-/// Where an image may be sound is said, with the reason, and nothing is said that does not occur.
+/// Every legal outcome is listed with its reason, and no reason is listed that does not occur.
 fn legal_is_explained(cells: &BTreeMap<Place, Cell>) {
     let is_legal = |cell: &Cell| cell.0.contains(&Outcome::Legal);
     let found: BTreeSet<(&str, &str, bool)> = cells
@@ -373,7 +374,7 @@ fn legal_is_explained(cells: &BTreeMap<Place, Cell>) {
         found.iter().any(|(structure, field, _)| *structure == s && (*field == f || f == "*"))
     };
     let unused: Vec<_> = LEGAL.iter().filter(|(s, f, _)| !occurs(s, f)).collect();
-    // Some need more fields of their kind than are looked at by default.
+    // Some occur only with more fields of their kind than the default.
     let all = std::env::var("BETR_MATRIX").is_ok();
     assert!(!all || unused.is_empty(), "reasons for what is never legal: {unused:#?}");
 }
@@ -418,7 +419,7 @@ fn structure_of(cells: &BTreeMap<Place, Cell>, name: &str) -> &'static str {
     cells.keys().find(|(structure, ..)| *structure == name).expect("it is one of them").0
 }
 
-/// What became of all fields of a cell.
+/// The letter for the outcomes of a cell.
 fn letter(outcomes: &BTreeSet<Outcome>) -> char {
     let has = |outcome| outcomes.contains(&outcome);
     match (has(Outcome::Repaired), has(Outcome::Legal), has(Outcome::Refused)) {

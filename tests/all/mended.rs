@@ -1,4 +1,4 @@
-//! Repair: whatever block is damaged, what comes of it is sound, and has lost no more than what was there.
+//! Repair: whatever block is damaged, the repaired image is sound and has lost no more than the repair reports.
 
 use std::sync::Arc;
 
@@ -28,12 +28,12 @@ pub(crate) fn contents(device: &Arc<dyn Device>) -> Contents {
     betr_tests::contents::contents(device).unwrap()
 }
 
-/// What a repair is made of an image: the findings before, what it lost, and what is there afterwards.
+/// Repairs an image: returns the findings before, the repair, and the repaired device.
 fn mended(what: &str, bytes: Vec<u8>) -> Option<(Report, Repair, Arc<dyn Device>)> {
     mended_on(what, Arc::new(MemoryDevice::from(bytes)))
 }
 
-/// The same on a device.
+/// The same for a device.
 pub(crate) fn mended_on(
     what: &str,
     device: Arc<dyn Device>,
@@ -49,7 +49,7 @@ pub(crate) fn mended_on(
     Some((before, done, device))
 }
 
-/// How a block is damaged.
+/// The ways to damage a block.
 const WAYS: [&str; 4] = ["zeroed", "first bit", "last bit", "swapped"];
 
 fn damaged(image: &[u8], block: usize, way: &str) -> Vec<u8> {
@@ -60,7 +60,7 @@ fn damaged(image: &[u8], block: usize, way: &str) -> Vec<u8> {
         "first bit" => bytes[range.start] ^= 0x80,
         "last bit" => bytes[range.end - 1] ^= 1,
         _ => {
-            // With another that is far away.
+            // Swapped with a block far away.
             let other = (block + 77) % (image.len() / BLOCK_SIZE) * BLOCK_SIZE;
             bytes.copy_within(other..other + BLOCK_SIZE, range.start);
             bytes[other..other + BLOCK_SIZE].copy_from_slice(&image[range]);
@@ -74,7 +74,7 @@ pub(crate) fn setting(name: &str) -> Option<usize> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// `BETR_BLOCKS_MIB=64` takes a larger image than one of 4 MiB.
+/// `BETR_BLOCKS_MIB=64` uses an image of 64 MiB instead of 4 MiB.
 #[test]
 fn whatever_block_is_damaged_the_rest_is_repaired() {
     let mib = setting("BETR_BLOCKS_MIB").unwrap_or(4) as u64;
@@ -82,15 +82,14 @@ fn whatever_block_is_damaged_the_rest_is_repaired() {
     let (repaired, whole) = every_block(&image, |_| true);
     println!("{repaired} repaired, {whole} of them without loss");
     assert!(repaired > 150 && whole > 20, "{repaired} repaired, {whole} of them without loss");
-    // Here keys of long values stand together.
+    // This image has long values, whose keys are stored together.
     let image = settled();
     let (repaired, whole) = every_block(&image, |block| !is_zero(block));
     println!("{repaired} repaired, {whole} of them without loss");
     assert!(repaired > 40 && whole > 10, "{repaired} repaired, {whole} of them without loss");
 }
 
-/// Damages the blocks of an image that are wanted, one at a time. How often it was repaired, and how often nothing was
-/// lost.
+/// Damages the wanted blocks of an image, one at a time. Returns the number of repairs, and of those without loss.
 fn every_block(image: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> (usize, usize) {
     let sound: Arc<dyn Device> = Arc::new(MemoryDevice::from(image.to_vec()));
     let sound = contents(&sound);
@@ -106,7 +105,7 @@ fn every_block(image: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> (usize, usize
             repaired += 1;
             let after = contents(&device);
             all_is_told(&what, &sound, &after, &done.mended.clone().unwrap_or_default());
-            // Tables and maps are found again as a whole.
+            // Tables and maps are reconstructed completely.
             let found = |f: &Finding| f.code.problem().name.starts_with(['I', 'S', 'M', 'T']);
             if way != "swapped" && before.findings.iter().all(found) {
                 let losses = done.mended.map_or(Vec::new(), |mended| mended.losses);
@@ -119,7 +118,7 @@ fn every_block(image: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> (usize, usize
     (repaired, whole)
 }
 
-/// An image on which all kinds of things have happened, the last of them in the log.
+/// An image with all kinds of operations, the last of them in the log.
 pub(crate) fn eventful(seed: u64) -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(4 << 20));
     let mut fs = formatted(device.clone(), tiny(), tight(), seed);
@@ -140,7 +139,7 @@ pub(crate) fn eventful(seed: u64) -> Vec<u8> {
     device.snapshot()
 }
 
-/// An image of few files of all kinds, with one leaf in each tree and nothing pending.
+/// An image with a few files of all types, one leaf per tree and nothing pending.
 pub(crate) fn settled() -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(4 << 20));
     let mut fs = formatted(device.clone(), middling(), roomy(), 3);
@@ -154,7 +153,7 @@ pub(crate) fn settled() -> Vec<u8> {
     let directory = fs.make(&root, b"directory", new(FileType::Directory)).unwrap();
     fs.link(&file, &directory, b"another name").unwrap();
     fs.make(&directory, b"device", new(FileType::CharDevice)).unwrap();
-    // Long values, whose keys stand together.
+    // Long values, whose keys are stored together.
     for number in 0..6 {
         let name = format!("page {number}");
         let page = fs.make(&directory, name.as_bytes(), new(FileType::Regular)).unwrap();
@@ -167,7 +166,7 @@ pub(crate) fn settled() -> Vec<u8> {
     device.snapshot()
 }
 
-/// An image with three snapshots, of which one is being dropped, and with what has died before and after each.
+/// An image with three snapshots, one of them being dropped, and with dead records before and after each.
 pub(crate) fn held() -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(2 << 20));
     let mut fs = formatted(device.clone(), tiny(), roomy(), 3);
@@ -193,7 +192,7 @@ pub(crate) fn held() -> Vec<u8> {
     device.snapshot()
 }
 
-/// An image with several groups in its log, which bind values late.
+/// An image with several log groups that bind values late.
 pub(crate) fn logged() -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(4 << 20));
     let mut fs = formatted(device.clone(), tiny(), roomy(), 3);
@@ -214,7 +213,7 @@ pub(crate) fn logged() -> Vec<u8> {
     device.snapshot()
 }
 
-/// Several blocks at once, of images with directories, links, zones, holes, attributes and a log.
+/// Damages several blocks at once, in images with directories, links, zones, holes, attributes and a log.
 #[test]
 fn whatever_blocks_are_damaged_what_is_left_is_sound() {
     let (mut repaired, mut left) = (0, 0);
@@ -248,13 +247,13 @@ fn whatever_blocks_are_damaged_what_is_left_is_sound() {
     assert!(repaired > 2 * left, "{repaired} repaired, {left} left");
 }
 
-/// The number of the inode that this says.
+/// The inode number in this text.
 fn number(inode: &str) -> Option<&str> {
     Some(inode.split_once("ino: ")?.1.split_once(',')?.0)
 }
 
-/// Contents without the numbers that a repair gave to files whose inodes were lost: those of a second one go on behind those of the
-/// first.
+/// Contents without the inode numbers that a repair assigned to files with lost inodes: a second repair continues after
+/// those of the first.
 fn without_new_numbers(contents: Contents, old: &Contents) -> Contents {
     let told = |path: &[u8], inode: String| {
         let before = old.get(path).and_then(|(inode, _)| number(inode));
@@ -267,8 +266,8 @@ fn without_new_numbers(contents: Contents, old: &Contents) -> Contents {
     each.map(|(path, (inode, bytes))| (path.clone(), (told(&path, inode), bytes))).collect()
 }
 
-/// A repair that loses something is written like any checkpoint: an interruption leaves the damaged image, or one on the
-/// way, and the same repair finishes.
+/// A repair with losses is written like any checkpoint: an interruption leaves the damaged image or an intermediate
+/// state, and the same repair completes it.
 #[test]
 fn a_repair_can_be_cut_off_anywhere() {
     let image = hostile::image(2 << 20);
@@ -279,8 +278,8 @@ fn a_repair_can_be_cut_off_anywhere() {
     let used = volume.store().space.used().clone();
     let nodes: Vec<u64> = (104..used.len() - 16).filter(|block| used.get(*block)).collect();
     let table = superblock.table.page.block.0;
-    // Nodes; nodes and the table; nodes and the space map; both slots of the newest superblock, and all slots; and the
-    // same with nodes.
+    // Damaged are: nodes; nodes and the table; nodes and the space map; both slots of the newest superblock, and all
+    // slots; and the latter two with nodes.
     let map = superblock.map.start().0;
     let slots: Vec<u64> = (0..32).map(|slot| slot_block(volume.identity().ring, slot).0).collect();
     let newest = superblock.slot & !1;
@@ -340,7 +339,7 @@ fn a_repair_can_be_cut_off_anywhere() {
     assert!(states > 80, "{states} states");
 }
 
-/// A superblock that is lost is raised again, and written, in a volume that has no room left, too.
+/// A lost superblock is reconstructed and written even on a full volume.
 #[test]
 fn a_full_volume_gets_its_superblock_back() {
     let device = Arc::new(MemoryDevice::new(4 << 20));
@@ -369,7 +368,7 @@ fn a_full_volume_gets_its_superblock_back() {
     }
 }
 
-/// A value that the log has lost, and that was overwritten later, is no loss.
+/// A value that the log has lost and that was overwritten later is not reported as a loss.
 #[test]
 fn what_was_written_again_is_not_given_up() {
     let device = Arc::new(MemoryDevice::new(4 << 20));
@@ -401,7 +400,7 @@ fn what_was_written_again_is_not_given_up() {
     assert!(data[BLOCK_SIZE..2 * BLOCK_SIZE] == fresh, "{:?}", before.findings);
 }
 
-/// Blocks of a file whose bytes are damaged are told, those and no others.
+/// Exactly the damaged blocks of a file are reported.
 #[test]
 fn bytes_of_a_file_are_lost_by_blocks() {
     let device = Arc::new(MemoryDevice::new(4 << 20));
@@ -429,7 +428,8 @@ fn bytes_of_a_file_are_lost_by_blocks() {
     }
 }
 
-/// A volume of `bytes` bytes, filled until ENOSPC. The inodes of the first `wrong_links` files say 7 links instead of 1.
+/// A volume of `bytes` bytes, filled until ENOSPC. The inodes of the first `wrong_links` files have a link count of 7
+/// instead of 1.
 fn full(bytes: u64, wrong_links: u32) -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(bytes));
     let mut fs = formatted(device.clone(), Geometry::of_image(bytes), roomy(), 3);
@@ -465,7 +465,7 @@ fn full(bytes: u64, wrong_links: u32) -> Arc<MemoryDevice> {
     device
 }
 
-/// What contradicts itself on a full volume is put right with what is set aside.
+/// Inconsistent counts on a full volume are repaired within the reserve.
 #[test]
 fn a_full_volume_gets_its_counts_right() {
     for bytes in [4 << 20, 16 << 20] {
@@ -477,7 +477,7 @@ fn a_full_volume_gets_its_counts_right() {
     }
 }
 
-/// Whatever page of the table of a full volume is damaged, what is set aside suffices for the repair.
+/// Whatever table page of a full volume is damaged, the reserve suffices for the repair.
 #[test]
 fn a_full_volume_gets_its_table_back() {
     let device = full(16 << 20, 0);

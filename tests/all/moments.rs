@@ -1,6 +1,6 @@
-//! The moments that a log remembers: after a power cut in the middle of a workload, the state after every record of the
-//! log is the model's at that operation, and what changed is what the history says. A power cut while a moment is made durable leaves
-//! either that or all that was there.
+//! The moments in a log: after a power cut during a workload, the state after every log record equals the model's state
+//! at that operation, and the differences equal the history. A power cut while a moment is made durable leaves either
+//! that moment or the whole old state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -42,7 +42,7 @@ fn every_record_of_a_log_is_a_moment() {
     assert!(all.kept > 300 && all.arrived > 100, "{all:?}");
 }
 
-/// A clock that is set by hand.
+/// A clock that the test sets.
 #[derive(Clone, Default)]
 struct Hand(Arc<AtomicI64>);
 
@@ -96,7 +96,7 @@ impl Clocked {
         Fs::open(Volume::open(device.clone(), options).unwrap().0, hand.clock())
     }
 
-    /// Makes a file at this second; nothing where there is no room.
+    /// Makes a file at this second; fails if there is no space.
     fn make(&mut self, secs: i64, bytes: usize) -> Result<(), Error> {
         self.hand.set(secs);
         let root = self.fs.root()?;
@@ -115,7 +115,7 @@ impl Clocked {
         self.fs.volume().counters()
     }
 
-    /// How many files there were at a second.
+    /// The number of files at a second.
     fn files_at(&self, secs: i64) -> usize {
         let found = Moment::Time(Time { secs, nanos: 0 });
         let found = found.find(&(self.device.clone() as _)).unwrap();
@@ -126,7 +126,7 @@ impl Clocked {
     }
 }
 
-/// The checkpoint before the first record holds nothing new, and has the time of the one before.
+/// The checkpoint before the first record contains no new change, so it has the time of the previous one.
 #[test]
 fn what_did_not_exist_at_a_time_is_not_shown_there() {
     let mut clocked = Clocked::new(8 << 20, None);
@@ -147,7 +147,7 @@ fn what_did_not_exist_at_a_time_is_not_shown_there() {
 #[test]
 fn every_checkpoint_has_its_own_time() {
     let mut counters = Vec::new();
-    // Checkpoints because the log is full, after a time, and for free blocks.
+    // Checkpoints because of a full log, because of elapsed time, and for free blocks.
     for (bytes, after, size) in
         [(16 << 20, None, 3000), (16 << 20, Some(40), 10), (3 << 20, None, 20_000)]
     {
@@ -184,7 +184,7 @@ fn every_checkpoint_has_its_own_time() {
     assert!(counters[2].for_space > 0, "{counters:?}");
 }
 
-/// A checkpoint in the middle of a recovery carries the time of the last replayed record.
+/// A checkpoint in the middle of a recovery has the time of the last replayed record.
 #[test]
 fn what_is_replayed_is_not_older_than_it_was() {
     let mut clocked = Clocked::new(8 << 20, None);
@@ -192,7 +192,8 @@ fn what_is_replayed_is_not_older_than_it_was() {
         clocked.make(secs, 10).unwrap();
         clocked.fs.volume_mut().sync().unwrap();
     }
-    // Four groups follow the checkpoint before the first; another is made before the last of them.
+    // Four groups follow the checkpoint before the first record; recovery makes another checkpoint before the last of
+    // them.
     assert_eq!(clocked.superblock().wall.secs, 100);
     clocked.hand.set(900);
     let Clocked { device, hand, fs, files } = clocked;

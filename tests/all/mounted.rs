@@ -1,7 +1,8 @@
-//! What happens below a mount: power cuts, and errors of the device. The steps come as system calls, through the kernel.
+//! Faults below a mount: power cuts and device errors. The steps are system calls, through the kernel.
 //!
-//! What reaches the device is cut off anywhere. Each step is one change, or two, so the state that is recovered must be that after some step: not before the last one that
-//! was acknowledged as synced when the power went, and not after those that had begun.
+//! The writes to the device are cut off at any point. Each step is one or two changes, so the recovered state must be
+//! that after some step: not before the last one acknowledged as synced at the power cut, and not after those that had
+//! begun.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Result;
@@ -33,13 +34,13 @@ use rustix::io::Errno;
 const IMAGE: u64 = 4 << 20;
 const STEPS: usize = 150;
 
-/// A step as a system call; whether there is one.
+/// Makes the system call of a step; `None` if it has none.
 fn call(top: &Path, step: &Step) -> Option<Result<()>> {
     let at = |path: &[u8]| -> PathBuf {
         let inside = path.strip_prefix(b"/").unwrap_or(path);
         top.join(std::ffi::OsStr::from_bytes(inside))
     };
-    // Of other objects the kernel keeps users' attributes away; and it follows links.
+    // The kernel refuses user attributes on other objects; and it follows links.
     let plain = |path: &[u8], name: &[u8]| {
         let known = at(path).symlink_metadata();
         name.starts_with(b"user.") && known.is_ok_and(|meta| meta.is_file() || meta.is_dir())
@@ -91,7 +92,7 @@ fn call(top: &Path, step: &Step) -> Option<Result<()>> {
     })
 }
 
-/// When a step began and ended, in events of the device.
+/// The beginning and end of a step, in events of the device.
 struct Taken {
     began: usize,
     ended: usize,
@@ -107,7 +108,7 @@ fn error_of<T>(done: Result<T>) -> Option<Errno> {
     done.err().as_ref().and_then(Errno::from_io_error)
 }
 
-/// A file system over a device, mounted.
+/// Mounts the file system of a device.
 fn mount(device: Arc<dyn Device>, top: &Path) -> Mounted {
     let volume = open(device, Mode::ReadWrite, tight(), 2).unwrap().0;
     Mounted::new(Fs::open(volume, clock(100)), Path::new("some device"), top).unwrap()
@@ -181,19 +182,19 @@ fn what_cannot_be_read_is_an_error_for_who_reads_it() {
         .collect();
     assert!(places.len() > 4, "the contents were found");
     let mounted = mount(device.clone(), top.path());
-    // At both ends it may be beside what belongs to others.
+    // The ends may share a block with data of others.
     let middle = places[places.len() / 2];
     device.spoil(middle..middle + BLOCK_SIZE as u64);
     assert_eq!(error_of(std::fs::read(at("large"))), Some(Errno::IO));
     assert_eq!(std::fs::read(at("small")).unwrap(), b"fine");
     assert_eq!(at("large").metadata().unwrap().len(), marked.len() as u64);
-    // No other request is affected.
+    // Other requests are not affected.
     synced(&at("more"), b"as ever").unwrap();
     assert_eq!(std::fs::read(at("more")).unwrap(), b"as ever");
     mounted.unmount().unwrap();
 }
 
-/// Files of up to 3000 bytes, until there is no space for another, or a limit is reached.
+/// Writes files of up to 3000 bytes until the volume is full or `most` is reached; returns their number.
 fn fill(top: &Path, most: usize) -> usize {
     let contents = |number: usize| vec![number as u8; 1 + number * 37 % 3000];
     let write = |number: usize| std::fs::write(top.join(number.to_string()), contents(number));
@@ -211,7 +212,7 @@ fn blocks(top: &Path) -> Blocks {
     Blocks { total: space.f_blocks, free: space.f_bfree, available: space.f_bavail }
 }
 
-/// Who has deleted much finds the space again soon, without another change.
+/// After many deletes the space becomes available soon, without another change.
 #[test]
 fn the_space_of_what_was_deleted_comes_back_by_itself() {
     if !can_mount() {
@@ -232,7 +233,7 @@ fn the_space_of_what_was_deleted_comes_back_by_itself() {
         assert!(since.elapsed() < Duration::from_secs(30), "{:?}", blocks(top.path()));
         std::thread::sleep(Duration::from_millis(100));
     }
-    // And at the end at once.
+    // Unmounting frees it at once.
     fill(top.path(), 10_000);
     delete_all(top.path());
     mounted.unmount().unwrap();
@@ -243,7 +244,7 @@ fn the_space_of_what_was_deleted_comes_back_by_itself() {
     assert!(used <= fresh.total - fresh.free + few, "{used} blocks used; {fresh:?}");
 }
 
-/// A full mount can be emptied, as a volume can be (`emptied`).
+/// A full mount can be emptied, as a volume can (`emptied`).
 #[test]
 fn any_full_mount_can_be_emptied() {
     if !can_mount() {
@@ -305,7 +306,7 @@ fn any_full_mount_can_be_emptied() {
     }
 }
 
-/// What is set aside is free, and not available.
+/// The reserve is free, but not available.
 #[test]
 fn a_full_mount_has_blocks_that_are_not_available() {
     if !can_mount() {
@@ -320,7 +321,7 @@ fn a_full_mount_has_blocks_that_are_not_available() {
     assert!(free > available + total / 50, "{free} free, {available} available");
 }
 
-/// However many wait for the device, there are threads left for those who read.
+/// However many writers wait for the device, threads are left for readers.
 #[test]
 fn who_reads_does_not_wait_for_any_number_of_writers() {
     if !can_mount() {
@@ -350,7 +351,7 @@ fn who_reads_does_not_wait_for_any_number_of_writers() {
                 })
             })
             .collect();
-        // The first flush waits, and everybody else for that.
+        // The first flush blocks, and all writers wait for it.
         flushes.recv().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(200));
         for number in 0..100 {
@@ -396,7 +397,7 @@ fn explore(seed: u64) -> u64 {
         let mut after = model.clone();
         let expected = after.apply(&step);
         let began = recorder.position();
-        // What the model refuses the kernel may allow: it follows links, for one.
+        // The kernel may allow what the model refuses: for example it follows links.
         let Some(done) = expected.is_ok().then(|| call(top.path(), &step)).flatten() else {
             continue;
         };
@@ -404,7 +405,7 @@ fn explore(seed: u64) -> u64 {
             panic!("seed {seed}: {step:?}: {error}");
         }
         let ended = recorder.position();
-        // A write that begins amid a page reaches the server in two requests.
+        // The server gets a write that begins within a page as two requests.
         if let Step::Write { path, offset, len, fill } = &step {
             let first = BLOCK_SIZE - *offset as usize % BLOCK_SIZE;
             if first < BLOCK_SIZE && first < *len {

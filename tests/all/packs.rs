@@ -1,4 +1,4 @@
-//! Packs have no contents of files: not eight bytes of them, wherever in the image they were.
+//! Packs contain no file contents: not eight consecutive bytes of them, from any place in the image.
 
 use std::collections::HashSet;
 use std::fs;
@@ -21,12 +21,12 @@ use betr_tests::creation;
 use bytes::Bytes;
 
 const IMAGE: u64 = 24 << 20;
-/// A piece of contents that is looked for.
+/// The number of content bytes that are searched for.
 const WINDOW: usize = 8;
-/// What is behind the header of a pack is compressed.
+/// The size of the pack header; the rest is compressed.
 const PACK_HEADER: usize = 24;
 
-/// Contents that were written, and all windows of them.
+/// All contents that were written, as windows of 8 bytes.
 struct Written {
     random: Random,
     windows: HashSet<[u8; WINDOW]>,
@@ -37,7 +37,7 @@ impl Written {
         Written { random: Random::new(11), windows: HashSet::new() }
     }
 
-    /// Random bytes that have been written from now on.
+    /// Random bytes, recorded as contents.
     fn bytes(&mut self, len: usize) -> Bytes {
         let bytes = Bytes::from(self.random.bytes(len));
         self.windows
@@ -45,7 +45,7 @@ impl Written {
         bytes
     }
 
-    /// How many windows of bytes are contents.
+    /// The number of windows in `bytes` that are contents.
     fn count(&self, bytes: &[u8]) -> usize {
         let windows = bytes.windows(WINDOW).filter(|window| window[0] != 0 || window[7] != 0);
         windows.filter(|window| self.windows.contains::<[u8]>(window)).count()
@@ -77,7 +77,7 @@ fn clock() -> Box<dyn Fn() -> Time + Send + Sync> {
     Box::new(|| Time { secs: 5, nanos: 0 })
 }
 
-/// An image with contents in all places that there are.
+/// An image with contents in every possible place.
 fn image(written: &mut Written) -> Arc<MemoryDevice> {
     let (device, volume) = created();
     let mut fs = Fs::format(volume, clock(), Attributes::at(Time::default())).unwrap();
@@ -101,7 +101,7 @@ fn image(written: &mut Written) -> Arc<MemoryDevice> {
     fs.write(&large, 0, &written.bytes(1 << 20)).unwrap();
     fs.volume_mut().sync().unwrap();
     fs.checkpoint().unwrap();
-    // Small changes all over stay pending.
+    // Small changes in all files stay pending.
     for (at, file) in files.iter().enumerate() {
         fs.write(file, 3 * at as u64, &written.bytes(16 + at)).unwrap();
         fs.set_xattrs(file, &[(b"user.a".to_vec(), written.bytes(40).to_vec())]).unwrap();
@@ -115,7 +115,7 @@ fn image(written: &mut Written) -> Arc<MemoryDevice> {
     fs.remove_xattr(&files[12], b"user.b").unwrap();
     fs.volume_mut().sync().unwrap();
     fs.checkpoint().unwrap();
-    // What follows is in the log alone, or bound late.
+    // The following writes are only in the log, or bound late.
     let late = fs.make(&root, b"late", new()).unwrap();
     fs.write(&late, 0, &written.bytes(200_000)).unwrap();
     fs.write(&files[0], 10, &written.bytes(50)).unwrap();
@@ -143,7 +143,7 @@ struct UnpackLine {
     args: betr_pack::unpack::Args,
 }
 
-/// Packs an image in a directory and unpacks it there: what is compressed in the pack, and the image.
+/// Packs and unpacks an image in a directory; returns the decompressed pack and the unpacked image.
 fn through(dir: &Path, bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let [image, pack, new] =
         ["t.img", "t.pack", "new.img"].map(|name| dir.join(name).to_str().unwrap().to_owned());
@@ -170,7 +170,7 @@ fn no_window_of_contents_is_in_a_pack() {
     assert!(report.is_clean() && report.needs_replay(), "{:?}", report.findings);
     let bound = report.log.as_ref().unwrap().bound;
     assert!(bound.in_leaves > 0 && bound.in_runs > 0 && bound.inline > 0, "{bound:?}");
-    // There are contents in every kind of structure that can have them.
+    // Every kind of structure that can hold contents does.
     let anatomy = Anatomy::of(&device).unwrap();
     let disk = Disk::new(device.clone());
     for (tree, within) in

@@ -1,5 +1,5 @@
-//! Pathname resolution against the kernel: `openat2` with `RESOLVE_IN_ROOT` on the same tree of the host must give the same
-//! results and errors.
+//! Path resolution compared with the kernel: `openat2` with `RESOLVE_IN_ROOT` on the same tree of the host must give
+//! the same results and errors.
 
 use std::collections::HashMap;
 use std::fs;
@@ -73,7 +73,7 @@ impl Trees {
         Trees { fs, root, places, _guard: guard }
     }
 
-    /// The path that the kernel resolves an operand to.
+    /// The path to which the kernel resolves an operand.
     fn of_host(&self, path: &str, last: LastLink) -> Result<PathBuf, Refusal> {
         let nofollow = if last == LastLink::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
         let flags = OFlags::PATH | OFlags::CLOEXEC | nofollow;
@@ -91,7 +91,7 @@ impl Trees {
     fn of_image(&self, path: &str, last: LastLink) -> Result<PathBuf, Refusal> {
         match self.fs.look_up(&Operand::new(path), last) {
             Ok(found) => {
-                // Its canonical path resolves to the same object.
+                // The canonical path resolves to the same object.
                 assert_eq!(self.fs.resolve(&found.path).unwrap(), found.object, "{path}");
                 let path = String::from_utf8(found.path).unwrap();
                 Ok(PathBuf::from(path.trim_start_matches('/')))
@@ -114,7 +114,7 @@ fn paths_lead_where_the_kernel_says() {
         let mut random = Random::new(seed);
         let trees = Trees::grow(&mut random);
         if trees.of_host("/", LastLink::Keep).is_err() {
-            // An old kernel, or a sandbox.
+            // An old kernel or a sandbox lacks openat2(2).
             betr_cli::skip::need("openat2(2)", false);
             return;
         }
@@ -175,7 +175,7 @@ fn slots_are_where_something_would_be_made() {
             }
         }
     }
-    // The entry is the symbolic link, which is no directory.
+    // The entry is the symbolic link itself, which is not a directory.
     let slot = fs.slot(&Operand::new("/to-dir/")).unwrap();
     assert!(matches!(slot.existing(), Err(Error::Refused(Refusal::NotADirectory))));
     let slot = fs.slot(&Operand::new("/to-dir")).unwrap();

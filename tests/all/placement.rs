@@ -35,7 +35,7 @@ fn nested_directories_within_one_zone_are_read_and_checked() {
         Inode { kind, links, size, ino, data_zone: None, ..Inode::clone(&model.inode()) }
     };
     let mut messages = Vec::new();
-    // Names with two bytes more, and inodes; files in whole blocks.
+    // A name counts two bytes more than its length, plus 128 for the inode; files count whole blocks.
     let of = |names: &[&str]| Sums {
         meta: names.iter().map(|name| name.len() as u64 + 2 + 128).sum(),
         data: 8192,

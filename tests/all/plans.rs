@@ -1,4 +1,4 @@
-//! Plans of repairs: what is refused, and power cuts while one is applied or taken back.
+//! Repair plans: refused plans, and power cuts during apply and undo.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -41,8 +41,8 @@ fn opened(file: &File) -> Plan {
     Plan::open(Arc::new(FileDevice::new(file.try_clone().unwrap(), len))).unwrap()
 }
 
-/// An image whose log waits to be replayed, one slot of whose ring is garbage, and another was being written when the
-/// power went: a repair first makes that useless, and later writes it again.
+/// An image with an unreplayed log. One ring slot contains garbage, and another was torn by a power cut: a repair first
+/// invalidates that slot and later rewrites it.
 fn dirty() -> ForkDevice {
     let device = Arc::new(ForkDevice::new(IMAGE as usize / BLOCK_SIZE));
     let mut fs = formatted(device.clone(), tiny(), tight(), 1);
@@ -65,7 +65,7 @@ fn dirty() -> ForkDevice {
     device.fork()
 }
 
-/// The plan of a repair, and the image as that leaves it.
+/// The plan of a repair, and the image after the repair.
 fn planned(base: &ForkDevice) -> (Plan, Vec<u8>) {
     let view = Arc::new(PlanningDevice::new(Arc::new(base.fork()), unnamed()));
     let device: Arc<dyn Device> = view.clone();
@@ -82,7 +82,7 @@ fn inverse(plan: &Plan) -> Plan {
     opened(&file)
 }
 
-/// The errors that a check finds, each once.
+/// The errors of a check, each code once.
 fn errors(device: &Arc<dyn Device>) -> Vec<Code> {
     let findings = check(device, ALL, &mut ()).findings;
     let codes = findings.iter().map(|finding| finding.code);
@@ -103,7 +103,7 @@ fn a_plan_shows_makes_and_takes_back_a_repair() {
     let image: Arc<dyn Device> = Arc::new(base.fork());
     assert_eq!(errors(&image), [Code::SlotInvalid]);
 
-    // Laid over, it shows the repaired image, and writes nothing.
+    // As an overlay the plan shows the repaired image and writes nothing.
     let view: Arc<dyn Device> =
         Arc::new(PlanView::new(image.clone(), inverse(&inverse(&plan))).unwrap());
     assert_eq!(read_all(&*view), after);
@@ -113,7 +113,7 @@ fn a_plan_shows_makes_and_takes_back_a_repair() {
     assert_eq!(piece, after[SLOT_9 as usize + 4095..][..3]);
     assert!(view.write_at(0, &[1]).is_err());
 
-    // Applied, it is the same; and its inverse brings back every byte.
+    // Applying the plan gives the same image; its inverse restores every byte.
     let undo = inverse(&plan);
     assert_eq!(undo.header().kind, PlanKind::Undo);
     assert!(plan.is_inverse(&undo).unwrap() && undo.is_inverse(&plan).unwrap());
@@ -127,7 +127,7 @@ fn a_plan_shows_makes_and_takes_back_a_repair() {
     assert_eq!(read_all(&*image), before);
 }
 
-/// How many of the states that each group is resumed from are cut off again, and later one in how many.
+/// The number of states per group that are always cut again, and the fraction of later ones.
 const FIRST: u64 = 10;
 const AGAIN: u64 = 40;
 
@@ -139,7 +139,7 @@ fn finish(plan: &Plan, device: &dyn Device, result: &[u8]) -> Result<(), String>
     }
 }
 
-/// Cuts the power anywhere while a plan that was half applied goes on.
+/// Cuts the power at any point while a half applied plan continues.
 fn cut_again(base: ForkDevice, plan: &Plan, result: &[u8], seed: u64) -> Result<(), String> {
     let recorder = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     apply(plan, &*recorder).map_err(|error| error.to_string())?;
@@ -148,12 +148,13 @@ fn cut_again(base: ForkDevice, plan: &Plan, result: &[u8], seed: u64) -> Result<
     swept.map(drop).map_err(|broken| format!("cut off again: {}", broken.what))
 }
 
-/// Cuts the power anywhere while a plan is applied to `base`. Whatever is left is as it must be, and can be finished.
+/// Cuts the power at any point while a plan is applied to `base`. The resulting state is recognised and can be
+/// completed.
 fn sweep(base: ForkDevice, plan: &Plan, result: &[u8], seed: u64) {
     let recorder = Arc::new(RecordingDevice::new(Arc::new(base.fork())));
     assert_eq!(apply(plan, &*recorder).unwrap(), Standing::Untouched);
     let mut known = errors(&(Arc::new(base.fork()) as Arc<dyn Device>));
-    // Where a repair is taken back, what was wrong comes back.
+    // Undoing a repair brings the old errors back.
     known.extend(errors(&(Arc::new(ForkDevice::of(result)) as Arc<dyn Device>)));
     let (mut half, undo) = (0, inverse(plan));
     let mut seen: HashMap<u32, u64> = HashMap::new();
@@ -173,7 +174,7 @@ fn sweep(base: ForkDevice, plan: &Plan, result: &[u8], seed: u64) {
         }
         let base = ForkDevice::of(&read_all(&*device));
         finish(plan, &*device, result)?;
-        // What goes on can be cut off itself.
+        // The continuation can be cut off as well.
         let Standing::Half { next } = standing else { return Ok(()) };
         let count = seen.entry(next).or_default();
         *count += 1;
@@ -223,13 +224,13 @@ fn another_image_is_refused_and_stays() {
         }
         assert!(image.snapshot() == before);
     };
-    // A fixed place that the plan leaves alone; one that it changes; a block that it changes.
+    // A fixed structure outside the plan; one that the plan changes; a block that the plan changes.
     refused(&|image| image.write_at(100, &[1]).unwrap(), "superblocks and log");
     refused(&|image| image.write_at(SLOT_9 + 7, &[1]).unwrap(), &format!("b:{SLOT_9:#x}"));
     let first = plan.change(0).unwrap();
     let at = first.block.byte();
     refused(&|image| image.write_at(at + 600, &[1, 2, 3, 4, 5]).unwrap(), &format!("b:{at:#x}"));
-    // Half a sector of what the plan writes.
+    // Half a sector written by the plan.
     let at_sector = (0..8).find(|at| {
         let sector = at * SECTOR..(at + 1) * SECTOR;
         first.old[sector.clone()] != first.new[sector]
@@ -241,7 +242,7 @@ fn another_image_is_refused_and_stays() {
         let half = [new[differs]];
         refused(&|image| image.write_at(at + (from + differs) as u64, &half).unwrap(), "block");
     }
-    // The last group without those before it.
+    // The last group without the earlier ones.
     let last = plan.change(plan.header().changes - 1).unwrap();
     refused(&|image| image.write_at(last.block.byte(), &last.new[..]).unwrap(), "image");
     let longer = ForkDevice::new(IMAGE as usize / BLOCK_SIZE + 1);
@@ -316,7 +317,7 @@ fn a_plan_that_has_been_damaged_anywhere_is_refused() {
     }
 }
 
-/// The plan with another header and other changes, and all hashes right.
+/// The plan with a modified header and modified changes, and correct hashes.
 fn forged(header: impl FnOnce(&mut PlanHeader), changes: impl FnOnce(&mut Vec<Change>)) -> Vec<u8> {
     let sound = small();
     let mut head = PlanHeader::decode(&sound[..4096], None).unwrap();

@@ -1,5 +1,5 @@
-//! What `betr replay` says of a small fixed log, reviewed and kept; and that the moments that it makes are those that it
-//! tells of.
+//! Snapshots of the output of `betr replay` for a small fixed log; and the moments that it makes match the history that
+//! it lists.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ struct Line {
     args: betr_replay::Args,
 }
 
-/// A checkpoint; then, in the log: a group of one file, a group with late-bound values, some of which are obsolete at once, and
-/// a group of names that change.
+/// A checkpoint; then a log with a group for one file, a group with late-bound values, some of them obsolete at once,
+/// and a group of renames.
 fn image(dir: &Path) -> PathBuf {
     let device = Arc::new(MemoryDevice::new(2 << 20));
     let volume = create(device.clone(), tiny(), tight(), 1).unwrap();
@@ -63,7 +63,7 @@ fn image(dir: &Path) -> PathBuf {
     path
 }
 
-/// What a verb prints, with the image's directory left out; and its exit code.
+/// The output of a verb without the directory of the image, and its exit code.
 fn replay(image: &Path, words: &[&str]) -> (String, u8) {
     let line = ["replay", image.to_str().unwrap()].iter().chain(words).copied().collect::<Vec<_>>();
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -163,14 +163,14 @@ fn an_image_is_made_of_a_moment() {
         }
         assert_eq!(exit, 0, "{text}");
         assert_eq!(names(&new), expected);
-        // The future that was left out cannot come back.
+        // The abandoned records cannot come back.
         assert!(replay(&new, &["list"]).0.starts_with("0 of 0 records"));
     }
     let words = [&["apply", "-f"][..], &output].concat();
     assert_eq!(replay(&image, &words).1, 0);
     assert_eq!(names(&new), "first new");
     assert_eq!(replay(&image, &[&["apply"][..], &output].concat()).1, 1, "it is there");
-    // In place only if that is said.
+    // The image itself is changed only with --in-place.
     assert_eq!(replay(&image, &["apply", "--in-place", "--until", "l:999999"]).1, 1);
     assert!(std::fs::read(&image).unwrap() == before, "the image has changed");
     let moment = format!("l:{}", lsn - 1);
@@ -180,8 +180,8 @@ fn an_image_is_made_of_a_moment() {
     assert!(replay(&image, &["list"]).0.starts_with("0 of 0 records"));
 }
 
-/// Names are followed back: over a file that was replaced, through an exchange, and with directories that moved.
-/// Of the names of a file, records are told with one that is there; not with one that has gone, where something else may stand.
+/// Names are followed back over a replaced file, through an exchange, and with renamed directories. A record about a
+/// file with several names is listed under an existing one, not under a removed one that may now name another object.
 #[test]
 fn records_are_told_with_a_name_that_is_there() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(2 << 20));
@@ -199,7 +199,7 @@ fn records_are_told_with_a_name_that_is_there() {
         fs.write(&file, 0, &Bytes::from_static(b"x")).unwrap();
     };
     drop(made);
-    // A name of the checkpoint goes, and another comes from the log and goes.
+    // A name from the checkpoint is removed, and another one is made in the log and removed.
     fs.unlink(&root, b"a").unwrap();
     fs.make(&root, b"a", new(FileType::Directory)).unwrap();
     write(&mut fs, b"/a-second");
@@ -208,7 +208,7 @@ fn records_are_told_with_a_name_that_is_there() {
     write(&mut fs, b"/a-third");
     fs.unlink(&root, b"a-third").unwrap();
     write(&mut fs, b"/a-second");
-    // Another file takes the place of a name.
+    // Another file replaces a name.
     fs.make(&root, b"c", new(FileType::Regular)).unwrap();
     fs.rename(&root, b"c", &root, b"b", Over::Replace).unwrap();
     write(&mut fs, b"/b-second");
@@ -252,7 +252,7 @@ fn a_name_is_followed_back() {
         let (text, exit) = replay(&path, &["blame", name]);
         assert_eq!(exit, 0, "{text}");
         let lines = text.lines().filter(|line| line.starts_with("l:"));
-        // Without number and time.
+        // Without LSN and time.
         lines.map(|line| line[43..].trim().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(blamed("/conf"), ["create      /conf.tmp", "rename      /conf.tmp  /conf"]);

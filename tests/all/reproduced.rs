@@ -1,5 +1,5 @@
-//! Changes that can be repeated: nonces that follow from the superblock that was opened (SPEC 14), and what a try that was
-//! cut off leaves behind.
+//! Repeatable changes: nonces derived from the superblock that was opened (SPEC 14), and the remains of an interrupted
+//! attempt.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use betr_tests::{clock, formatted, nonces, roomy, tiny};
 use bytes::Bytes;
 
 const BYTES: u64 = 5 << 20;
-/// Blocks of each half of the superblock ring.
+/// Blocks in each half of the superblock ring.
 const RING_BLOCKS: usize = 16;
 
 fn device_of(image: &[u8]) -> Arc<MemoryDevice> {
@@ -24,7 +24,7 @@ fn device_of(image: &[u8]) -> Arc<MemoryDevice> {
     device
 }
 
-/// An image of some files.
+/// An image with some files.
 fn image() -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(BYTES));
     let mut fs = formatted(device.clone(), tiny(), roomy(), 3);
@@ -53,7 +53,7 @@ fn reproducible() -> OpenOptions {
     OpenOptions { reproducible: true, ..OpenOptions::new(Mode::ReadWrite, never) }
 }
 
-/// Changes an image as offline tools do. Returns what it was before the last checkpoint, and what it is then.
+/// Changes an image as offline tools do. Returns the image before its last checkpoint and after it.
 fn changed(image: &[u8], salt: u64) -> [Vec<u8>; 2] {
     let device = device_of(image);
     let volume = Volume::open(device.clone(), reproducible()).unwrap().0;
@@ -72,7 +72,7 @@ fn edited(image: &[u8], salt: u64) -> Vec<u8> {
     after
 }
 
-/// `newer`, of which no superblock became durable.
+/// `newer` with the superblocks of `older`: none of its own became durable.
 fn rolled_back(newer: &[u8], older: &[u8]) -> Vec<u8> {
     let ring = Layout::new(BYTES, 128 << 10).unwrap().ring;
     let mut image = newer.to_vec();
@@ -84,7 +84,7 @@ fn rolled_back(newer: &[u8], older: &[u8]) -> Vec<u8> {
     image
 }
 
-/// All names and contents, of an image without damage.
+/// All names and contents of an image, which must be undamaged.
 fn contents(image: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let device: Arc<dyn Device> = device_of(image);
     let report = check(&device, CheckOptions::ALL, &mut ());
@@ -110,7 +110,7 @@ fn the_same_changes_give_the_same_image() {
     assert!(first == second);
     assert!(first != edited(&before, 2));
     assert_ne!(contents(&first), contents(&edited(&before, 2)));
-    // The next nonces follow from the new superblock.
+    // The next nonces derive from the new superblock.
     assert!(edited(&first, 2) == edited(&second, 2));
 }
 
@@ -129,7 +129,7 @@ fn a_try_that_was_cut_off_does_no_harm() {
     }
 }
 
-/// A mount, whose nonces are random, has made this change and synced it.
+/// The image after a mount, whose nonces are random, has made and synced this change.
 fn mounted(image: &[u8], seed: u64) -> Vec<u8> {
     let device = device_of(image);
     let options = OpenOptions::new(Mode::ReadWrite, nonces(seed));

@@ -1,7 +1,7 @@
-//! Rot in what was acknowledged through the log: each group, and each extent that a group binds, in turn.
+//! Rot in data that was acknowledged through the log: in each group, and in each extent that a group binds.
 //!
-//! A later group vouches for all but the last: what rots there is damage, told by path, and never read as
-//! something else. Rot in the last cannot be told from a torn tail.
+//! A later group vouches for all but the last one. Rot in a vouched group is damage: it is reported by path, and never
+//! read as other data. Rot in the last group cannot be told from a torn tail.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ use bytes::Bytes;
 const ALL: CheckOptions = CheckOptions::ALL;
 const FILES: usize = 6;
 
-/// A volume with a checkpoint and, behind it, one log group for each of a few files.
+/// A volume with a checkpoint, followed by one log group for each of a few files.
 struct Story {
     device: Arc<MemoryDevice>,
     files: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Where each group stands, in bytes.
+    /// The byte range of each group.
     groups: Vec<std::ops::Range<u64>>,
-    /// What each group binds.
+    /// The extents that each group binds.
     bound: Vec<Vec<Extent>>,
-    /// How many operations each group holds.
+    /// The number of operations in each group.
     operations: Vec<usize>,
 }
 
@@ -70,7 +70,7 @@ fn tell() -> Story {
 }
 
 impl Story {
-    /// Shows the image with one byte changed.
+    /// Calls `look` with the image while one byte is changed.
     fn rot(&self, at: u64, look: impl FnOnce(Arc<dyn Device>)) {
         let mut byte = [0];
         self.device.read_at(at, &mut byte).unwrap();
@@ -79,7 +79,7 @@ impl Story {
         self.device.write_at(at, &byte).unwrap();
     }
 
-    /// What reading file `number` gives.
+    /// Reads file `number`.
     fn read(&self, fs: &Fs, number: usize) -> betr_core::Result<Vec<u8>> {
         let file = fs.lookup(&fs.root()?, &self.files[number].0)?;
         fs.read(&file, 0, 1 << 20)
@@ -105,7 +105,7 @@ fn a_rotten_extent_loses_what_is_in_it_and_says_so() {
     assert!(lost > 200, "{lost} lost, {unneeded} not needed");
 }
 
-/// Whether rot at `place`, which group `number` binds, costs anything.
+/// Whether rot at `place`, in an extent bound by group `number`, loses anything.
 fn judge(story: &Story, device: Arc<dyn Device>, number: usize, place: u64) -> bool {
     let name = format!("group {number}, b:{place:#x}");
     let report = check(&device, ALL, &mut ());
@@ -160,7 +160,8 @@ fn a_rotten_group_stops_the_replay_and_lists_what_is_beyond() {
                     lost.partition(|f| f.detail.ends_with("read"));
                 let beyond: usize = story.operations[number + 1..].iter().sum();
                 assert_eq!(sure.len(), beyond, "b:{at:#x}");
-                // What the group itself held is told as far as it can be read, and what of it cannot.
+                // Operations of the damaged group are reported by path as far as they can be read; the rest is reported
+                // as unreadable.
                 let legible = unsure.iter().filter(|f| matches!(f.place, Place::Path(_))).count();
                 let own = if last { 0 } else { story.operations[number] };
                 assert!(
@@ -177,7 +178,7 @@ fn a_rotten_group_stops_the_replay_and_lists_what_is_beyond() {
     }
 }
 
-/// A block of a file that rots in a leaf that was bound costs its value, and no other of the same basement.
+/// A rotten block in a bound leaf loses its own value, and no other of the same basement.
 #[test]
 fn a_rotten_block_of_a_bound_leaf_loses_one_value() {
     let device = Arc::new(MemoryDevice::new(16 << 20));

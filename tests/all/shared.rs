@@ -1,4 +1,4 @@
-//! A file system that several threads use: who reads waits neither for a sync nor for a checkpoint of another.
+//! A file system shared by threads: a reader waits neither for a sync nor for a checkpoint of another thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn who_reads_does_not_wait_for_the_device() {
                 if flushes.recv_timeout(Duration::from_millis(20)).is_err() {
                     continue;
                 }
-                // It waits for the device now.
+                // The sync waits for the device now.
                 let read = shared.read(|fs| fs.read(&file, 0, 5)).unwrap();
                 assert_eq!(read, b"there");
                 assert!(!ends.is_finished());
@@ -48,7 +48,7 @@ fn who_reads_does_not_wait_for_the_device() {
 fn a_panic_within_a_change_ends_reads_and_changes() {
     let fs = formatted(Arc::new(MemoryDevice::new(4 << 20)), tiny(), tight(), 1);
     let shared = Shared::new(fs);
-    // Who only looks changes nothing.
+    // A panic in a reader does not poison, because it changes nothing.
     let looks = || shared.read(|_| -> betr_core::Result<()> { resume_unwind(Box::new(())) });
     assert!(catch_unwind(AssertUnwindSafe(looks)).is_err());
     shared.change(|fs| fs.root().map(drop)).unwrap();

@@ -1,4 +1,4 @@
-//! Power cuts in what writes beside the log: making an image, importing in bulk, repairing.
+//! Power cuts in operations that write outside the log: creating an image, bulk import, repair.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ fn take(fs: &mut Fs, steps: &[Step]) {
     steps.iter().for_each(|step| perform(fs, step).unwrap());
 }
 
-/// An image with some files in it, closed cleanly.
+/// An image with some files, closed cleanly.
 fn image() -> ForkDevice {
     let device = Arc::new(ForkDevice::new(IMAGE as usize / BLOCK_SIZE));
     let mut fs = formatted(device.clone(), tiny(), tight(), 1);
@@ -62,7 +62,7 @@ fn image() -> ForkDevice {
     device.fork()
 }
 
-/// What a device holds, as one of these models; an error says why it is none.
+/// Which of these models a device holds; an error says why none.
 fn holds(device: &Arc<dyn Device>, models: &[&Model]) -> Result<usize, String> {
     let report = check(device, ALL, &mut ());
     if !report.is_repairable() && !report.is_clean() {
@@ -105,7 +105,7 @@ fn an_image_is_made_as_a_whole_or_not_at_all() {
     sound(sweep.run(|device, at| {
         match open(device.clone(), Mode::ReadOnly, tight(), 2) {
             Err(Error::NotAnImage(_)) if at < last => return Ok(()),
-            // Half of the identity block: it was not made either.
+            // The identity block is torn: the image was not created either.
             Err(Error::Corrupt(_)) if at < last => return Ok(()),
             Err(error) => return Err(error.to_string()),
             Ok(_) => {}
@@ -156,7 +156,7 @@ fn another_name_is_there_as_a_whole_or_not_at_all() {
         if at == last && state == Some(0) { Err("it was acknowledged".into()) } else { Ok(()) }
     });
     assert_eq!((swept.unwrap(), found), (2, [1, 1]));
-    // Whatever else is in the block stays.
+    // The rest of the identity block stays unchanged.
     let other = Identity { image_blocks: before.image_blocks + 1, ..after.clone() };
     let long = Identity { label: "x".repeat(65), ..after.clone() };
     for wrong in [other, long] {
@@ -167,7 +167,7 @@ fn another_name_is_there_as_a_whole_or_not_at_all() {
 
 #[test]
 fn a_repair_can_be_cut_off_and_made_again() {
-    // The power goes while a log group is on its way.
+    // The power is cut while a log group is written.
     let memory = Arc::new(MemoryDevice::from(image().snapshot()));
     let volume = open(memory.clone(), Mode::ReadWrite, tight(), 3).unwrap().0;
     let mut fs = Fs::open(volume, clock(100));
@@ -199,11 +199,11 @@ fn a_repair_can_be_cut_off_and_made_again() {
     }));
 }
 
-/// A volume grows as a whole: a power cut leaves it with one size or the other, and with all that it held, also where
-/// its log has not been replayed, and whatever the device holds behind its end.
+/// Growing is atomic: a power cut leaves the volume with the old or the new size and with all its contents, even if its
+/// log has not been replayed, and whatever the device holds beyond its end.
 #[test]
 fn a_volume_grows_or_stays_as_it_is() {
-    // Where the space map needs no more room, and where it gets a segment.
+    // Sizes at which the space map needs no more space, and at which it gets another segment.
     let sizes = [(2 << 20, 3 << 20), (100 << 20, 190 << 20)];
     for ((from, to), logged) in sizes.into_iter().flat_map(|s| [(s, false), (s, true)]) {
         let device = Arc::new(ForkDevice::new(to as usize / BLOCK_SIZE));
@@ -259,7 +259,8 @@ fn a_volume_grows_or_stays_as_it_is() {
     }
 }
 
-/// From 2 MiB to 4 GiB, in many steps: the space map has several segments then, nothing has moved, and all of it can be used.
+/// Grows from 2 MiB to 4 GiB in many steps: the space map then has several segments, no node has moved, and all space
+/// is usable.
 #[test]
 fn a_volume_grows_many_times() {
     let device = Arc::new(MemoryDevice::new(4 << 30));
@@ -272,7 +273,7 @@ fn a_volume_grows_many_times() {
     let expected = model(&steps(SOME));
     let mut sizes = Vec::new();
     for round in 0.. {
-        // As little as there may be, now and then.
+        // Sometimes by the smallest possible amount.
         let next = if round % 5 == 4 { bytes + 18 * BLOCK_SIZE as u64 } else { 2 * bytes };
         if next > device.len() {
             break;
@@ -298,7 +299,7 @@ fn a_volume_grows_many_times() {
     assert!(volume.superblock().map.iter().count() > 3, "{:?}", volume.superblock().map);
     let mut fs = Fs::open(volume, clock(9));
     assert_eq!(expected.difference(&fs).unwrap(), None);
-    // A superblock that is lost is raised again from the identity block's segments.
+    // A lost superblock is reconstructed with the segments in the identity block.
     take(&mut fs, &steps("mkdir /last\ncreate /last/one\nwrite /last/one 0 70000 9"));
     fs.checkpoint().unwrap();
     drop(fs);
@@ -317,8 +318,8 @@ fn a_volume_grows_many_times() {
     assert!(fs.find(&root, b"last").unwrap().is_some());
 }
 
-/// Who goes back to a checkpoint of before a growth has the smaller volume, and can let it grow again: first as far as the identity
-/// block says already.
+/// A volume that went back to a checkpoint before a growth has the old size, and can grow again: first to the size
+/// already recorded in the identity block.
 #[test]
 fn a_volume_that_went_back_grows_again() {
     let (from, to, further) = (120u64 << 20, 140 << 20, 400 << 20);
@@ -363,14 +364,14 @@ fn a_volume_that_went_back_grows_again() {
     }
 }
 
-/// Where all nodes are.
+/// The extents of all nodes.
 fn all_entries(volume: &Volume) -> Vec<Option<Extent>> {
     let store = volume.store();
     let of = |id| store.table.get(NodeId(id)).unwrap().map(|entry| entry.extent);
     (1..store.next_node().0).map(of).collect()
 }
 
-/// The beginning of a device.
+/// The first bytes of a device.
 struct Shorter<D>(Arc<D>, u64);
 
 impl<D: Device> Device for Shorter<D> {

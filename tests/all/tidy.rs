@@ -1,4 +1,4 @@
-//! What is mechanical about a tidy house: layers, heads, lengths, words, links, and lists that are kept by hand.
+//! Mechanical style checks: layers, module heads, lengths, words, links, and lists that are kept by hand.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use betr_core::check::{CATALOG, Repairable, Severity};
 
-/// 700 lines: a longer file has two jobs.
+/// A file has at most 700 lines: a longer one has two jobs.
 const LINES_MAX: usize = 700;
-/// 6 KiB, and 14 KiB: what a newcomer reads first is short.
+/// README.md has at most 6 KiB, ARCHITECTURE.md 14 KiB: they are the first pages that a newcomer reads.
 const README_BYTES: usize = 6 << 10;
 const ARCHITECTURE_BYTES: usize = 14 << 10;
-/// Words that name no mechanism and no component.
+/// Words that name neither a mechanism nor a component.
 const BANNED: [&str; 6] = ["so many", "so much", "whoever", "somebody", "nobody", "who comes"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// All files of the project with an extension, by their paths from the root, which lie in no directory of builds or of git.
+/// All files of the project with this extension, by path from the root. Directories of builds and of git are skipped.
 fn files(extension: &str) -> BTreeMap<String, String> {
     let (root, mut found) = (root(), BTreeMap::new());
     let mut waiting = vec![root.clone()];
@@ -46,14 +46,14 @@ fn none(found: Vec<String>) {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The code of a file without comments and without the tests at its end.
+/// The code of a file without comments and without the test module at its end.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The rows of the code map that list modules of the core.
+/// The lines of the code map that list modules of the core.
 fn layers() -> Vec<Vec<String>> {
     let map = read("ARCHITECTURE.md");
     let lines = map.lines().skip_while(|line| !line.starts_with("core/ ")).skip(1);
@@ -154,7 +154,7 @@ fn comments_and_documents_name_the_mechanism() {
                 true => line.split_once("//").map_or("", |(_, comment)| comment),
                 false => line,
             };
-            // Names that are quoted may be any.
+            // Quoted names are exempt.
             let plain: String = line.split(['`', '"']).step_by(2).collect();
             let plain = format!(" {} ", plain.to_lowercase());
             let is_letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
@@ -201,7 +201,7 @@ fn links_in_documents_lead_somewhere() {
     none(broken);
 }
 
-/// A path without `..`.
+/// The path without `..`.
 fn normal(path: &Path) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in path.components() {
@@ -214,7 +214,7 @@ fn normal(path: &Path) -> String {
     parts.join("/")
 }
 
-/// The anchors of all headings, as GitHub makes them.
+/// The anchors of all headings, by GitHub's rules.
 fn anchors(text: &str) -> Vec<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let anchor = |heading: &str| -> String {
@@ -225,7 +225,7 @@ fn anchors(text: &str) -> Vec<String> {
     headings.map(anchor).collect()
 }
 
-/// SPEC.md lists the rules by the codes of findings; `BETR_BLESS=1` writes that list.
+/// SPEC.md lists the rules by codes of findings; `BETR_BLESS=1` rewrites the list.
 #[test]
 fn the_spec_lists_the_rules_that_findings_cite() {
     const BEGIN: &str = "<!-- rules: written by tests/all/tidy.rs -->\n";

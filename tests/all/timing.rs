@@ -1,5 +1,5 @@
-//! What is written does not depend on timing: not on whether nodes are read and written beside the foreground, nor
-//! on how long any of it takes. Where it cannot be written, nothing that was acknowledged is lost.
+//! The written image does not depend on timing: neither on parallel reads and writes of nodes nor on their duration. If
+//! writing fails, nothing acknowledged is lost.
 
 use std::io;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use betr_tests::{Random, create, middling, open, roomy, rounds, tight, tiny};
 use bytes::Bytes;
 use rayon::prelude::*;
 
-/// A device whose calls take their time, each another one.
+/// A device whose calls take varying times.
 struct Unsteady {
     base: MemoryDevice,
-    /// Nothing for one that wants its calls one after the other.
+    /// The seed of the delays; `None` for a device that requires serial I/O.
     seed: Option<u64>,
     calls: AtomicU64,
-    /// The device takes this many writes, and then fails.
+    /// The device accepts this many writes, then fails.
     writes_max: u64,
     writes: AtomicU64,
 }
@@ -70,13 +70,13 @@ impl Device for Unsteady {
     }
 }
 
-/// A volume that random operations are carried out on.
+/// A volume under random operations.
 struct Work {
     device: Arc<Unsteady>,
     cache: CacheBudget,
     seed: u64,
     volume: Option<Volume>,
-    /// Every transaction up to here is durable.
+    /// Every transaction before this MSN is durable.
     acknowledged: Msn,
 }
 
@@ -100,7 +100,7 @@ impl Work {
         Ok(())
     }
 
-    /// All operations; or those up to a message, which is the first of a transaction.
+    /// Carries out all operations; or those before `until`, which is the first MSN of a transaction.
     fn go(&mut self, until: Option<Msn>) -> Result<()> {
         let random = &mut Random::new(self.seed);
         let steps = if self.seed.is_multiple_of(4) { 60 } else { 150 };
@@ -122,7 +122,7 @@ impl Work {
                     let found = self.volume().cursor(TreeId::Metadata, lo, None).take(200);
                     assert!(found.count() <= 200);
                 }
-                // Enough for heads to be read beside it.
+                // Enough lookups for heads to be read in parallel.
                 10..=12 => {
                     for _ in 0..20 {
                         let tree = TreeId::ALL[random.below(2) as usize];
@@ -142,18 +142,18 @@ impl Work {
     }
 }
 
-/// The image that is left of random operations, and how many log groups were written beside others.
+/// The image after random operations, and the number of log groups written in parallel with other work.
 fn worked_on(seed: u64, timing: Option<u64>) -> (Vec<u8>, u64) {
     let device = Unsteady::new(timing, u64::MAX);
     let mut work = Work::new(seed, &device);
     work.go(None).unwrap();
     let beside = work.volume().counters().beside;
-    // Something may still be being written.
+    // Dropping the volume waits for write-back in flight.
     drop(work);
     (device.base.snapshot(), beside)
 }
 
-/// All that is in both trees.
+/// All entries of both trees.
 fn entries(volume: &Volume) -> Vec<(Key, Bytes)> {
     let all = TreeId::ALL.map(|tree| volume.cursor(tree, Key::default(), None));
     all.into_iter().flatten().map(Result::unwrap).collect()
@@ -201,7 +201,7 @@ fn the_image_is_the_same() {
     assert!(beside > 10, "{beside} groups were written beside others");
 }
 
-/// What is known of nodes because something was looked for in them changes nothing of how the trees become.
+/// Cached knowledge from lookups does not influence the shape of the trees.
 #[test]
 fn the_image_does_not_depend_on_what_was_read() {
     let shaped = |seed: u64, looks: bool| {
@@ -213,7 +213,7 @@ fn the_image_does_not_depend_on_what_was_read() {
             let count = if step % 4 == 0 { 200 } else { 12 };
             let mut messages: Vec<_> = (0..count).map(|_| message(&mut random)).collect();
             for _ in 0..random.below(3) {
-                // Some hundred keys, of several leaves.
+                // Some hundred keys in several leaves.
                 let lo = key(&mut random);
                 let mut hi = lo.to_vec();
                 hi[3] = lo[3].saturating_add(random.below(200) as u8);
@@ -241,7 +241,7 @@ fn the_image_does_not_depend_on_what_was_read() {
     }
 }
 
-/// All threads of the pool want to read while a transaction is being brought into the trees, which the pool does jobs for.
+/// All threads of the pool wait to read while a transaction is injected, which itself needs jobs of the pool.
 #[test]
 fn the_pool_can_wait_for_itself() {
     let mut random = Random::new(1);
@@ -265,7 +265,7 @@ fn the_pool_can_wait_for_itself() {
     }
 }
 
-/// Writes fail beside the foreground, of leaves and of internal nodes.
+/// Background writes of leaves and of internal nodes fail.
 #[test]
 fn nothing_acknowledged_is_lost_when_writing_fails() {
     let mut failures = 0;

@@ -1,4 +1,4 @@
-//! Nodes that rot while a volume is written: what touches them is an error, and nothing else is.
+//! Nodes that rot while a volume is in use: operations that need them fail, and no others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use betr_tests::{Random, nonces, rounds, tight, tiny};
 
 const DATA: TreeId = TreeId::Data;
 const IMAGE: u64 = 16 << 20;
-/// Keys that there may be.
+/// The number of possible keys.
 const KEYS: u64 = 4000;
-/// Operations on a volume that has rotted.
+/// The number of operations on the damaged volume.
 const STEPS: usize = 3000;
 
-/// Blocks that were changed behind the back of a volume.
+/// Blocks that were changed on the device without the volume's knowledge.
 struct Rot {
     device: Arc<MemoryDevice>,
-    /// Where each is, what stood there, and what stands there now.
+    /// For each block: its byte address, its old content and its new content.
     blocks: Vec<(u64, Vec<u8>, Vec<u8>)>,
 }
 
@@ -30,7 +30,7 @@ impl Rot {
         Rot { device: device.clone(), blocks: Vec::new() }
     }
 
-    /// Changes every byte.
+    /// Inverts every byte of an extent.
     fn spoil(&mut self, extent: Extent) {
         for block in extent.start.0..extent.end().0 {
             let at = block * BLOCK_SIZE as u64;
@@ -42,7 +42,7 @@ impl Rot {
         }
     }
 
-    /// Takes it back where nothing else has been written since.
+    /// Restores each block that was not rewritten since.
     fn heal(self) {
         for (at, before, after) in self.blocks {
             let mut now = vec![0; BLOCK_SIZE];
@@ -67,7 +67,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key-{number:06}").into_bytes()
 }
 
-/// The places of leaves of the data index; or of nodes above leaves; or of messages that are pending in those.
+/// The extents of leaves of the data index, of nodes above leaves, or of messages pending in those.
 fn places(kv: &Kv, what: u64) -> Vec<Extent> {
     let store = kv.volume().store();
     let mut places = Vec::new();
@@ -88,8 +88,8 @@ fn places(kv: &Kv, what: u64) -> Vec<Extent> {
     places
 }
 
-/// Single leaves, and nodes above leaves, cannot be read any more. Changes elsewhere go on, however many there are, and
-/// everything that was acknowledged is there when the leaves can be read again.
+/// Single leaves, and nodes above leaves, become unreadable. Changes elsewhere continue, however many they are, and
+/// every acknowledged change is there once the nodes are readable again.
 #[test]
 fn what_cannot_be_read_stops_no_change_elsewhere() {
     for seed in 0..rounds(6) {
@@ -113,7 +113,7 @@ fn what_cannot_be_read_stops_no_change_elsewhere() {
             let place = places.get(random.below(places.len().max(1) as u64) as usize);
             place.into_iter().for_each(|place| rot.spoil(*place));
         }
-        // What was read of them is forgotten.
+        // Reopening clears the cache.
         drop(kv);
         let mut kv = Kv::open(device.clone(), Mode::ReadWrite, options(seed + 150)).unwrap().0;
         let mut refused = 0;
@@ -171,7 +171,7 @@ fn what_cannot_be_read_stops_no_change_elsewhere() {
     }
 }
 
-/// The data index is one leaf, and that cannot be read: files that have no contents can still be made and removed.
+/// The data index is a single unreadable leaf: files without contents can still be made and removed.
 #[test]
 fn a_root_that_cannot_be_read_fails_no_volume() {
     let device = Arc::new(MemoryDevice::new(IMAGE));
@@ -184,7 +184,7 @@ fn a_root_that_cannot_be_read_fails_no_volume() {
     kv.commit(both(1, &TreeId::ALL)).unwrap();
     kv.checkpoint().unwrap();
     drop(kv);
-    // The head of the root has been read; its entries have not.
+    // The head of the root is read while the volume is opened, its entries are not.
     let mut kv = Kv::open(device.clone(), Mode::ReadWrite, options(2)).unwrap().0;
     let mut rot = Rot::new(&device);
     places(&kv, 0).into_iter().for_each(|place| rot.spoil(place));
@@ -201,7 +201,7 @@ fn a_root_that_cannot_be_read_fails_no_volume() {
     assert_eq!(kv.get(TreeId::Metadata, &key(2)).unwrap().as_deref(), Some(&[7; 100][..]));
 }
 
-/// A lookup that meets an update which deletes first reads no leaf.
+/// A lookup that finds an update which first deletes the value reads no leaf.
 #[test]
 fn a_lookup_ends_where_the_value_does_not_matter_any_more() {
     let device = Arc::new(MemoryDevice::new(IMAGE));
@@ -219,7 +219,7 @@ fn a_lookup_ends_where_the_value_does_not_matter_any_more() {
     places(&kv, 0).into_iter().for_each(|place| rot.spoil(place));
     let mut batch = Batch::new();
     batch.delete(DATA, &key(5));
-    // As an insert it would be longer.
+    // As an insert the message would be longer.
     batch.patch(DATA, &key(5), 3000, b"new", true);
     kv.commit(batch).unwrap();
     let value = kv.get(DATA, &key(5)).unwrap().unwrap();

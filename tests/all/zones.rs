@@ -1,4 +1,4 @@
-//! What zones are for, counted: renaming, recursive deletion and walks in a tree of 80,000 files.
+//! The benefit of zones, counted: rename, recursive deletion and walks in a tree of 80,000 files.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn make(fs: &mut Fs, directory: &Object, name: &str, kind: FileType) -> Object {
     fs.make(directory, name.as_bytes(), new(kind)).unwrap()
 }
 
-/// 80 directories of 9 each, with 100 files in each of these, and 8,000 files in one.
+/// 80 directories with 9 subdirectories each, 100 files in each of these, and one directory with 8,000 files.
 fn tree(device: Arc<dyn Device>) -> Fs {
     let mut fs = made(device, Geometry::new(1 << 20, 64 << 10));
     let root = fs.root().unwrap();
@@ -97,7 +97,7 @@ fn a_large_tree_is_renamed_walked_and_deleted() {
     assert!(renamed <= 8, "renaming the root of the tree takes {renamed} messages");
     fs.volume_mut().sync().unwrap();
 
-    // Any directory: those that are no zones, too.
+    // Any directory, including those that are not zones.
     let max = fs.zone_sizes().max;
     for path in ["/forest/outer-07", "/forest/outer-11/inner-3", "/forest/many"] {
         let (directory, name) = fs.resolve_parent(path.as_bytes()).unwrap();
@@ -128,7 +128,7 @@ fn a_large_tree_is_renamed_walked_and_deleted() {
     assert_sound(&device);
 }
 
-/// A walk over all names reads what a scan of the metadata index reads, and no more.
+/// A walk over all names reads as much as a scan of the metadata index.
 fn walks_once(device: &Arc<dyn Device>) {
     let open = || {
         let usual = OpenOptions::new(Mode::ReadOnly, nonces(3));
@@ -152,8 +152,8 @@ fn walks_once(device: &Arc<dyn Device>) {
     assert!(walked <= scanned + scanned / 20, "{walked} bytes, of {scanned}");
 }
 
-/// Unlinking is one record, whatever the size, and reads no leaf. Neither do a recovery and the checkpoint that
-/// gives the space back, but for the one or two that may hold keys of others.
+/// Unlinking is one record, whatever the size, and reads no leaf. Recovery, and the checkpoint that frees the space,
+/// read only the one or two leaves that may also hold keys of others.
 fn unlink_reads_no_leaf(image: Arc<dyn Device>, fill: impl FnOnce(&mut Fs, &Object)) {
     let [none, edges_only] = [(); 2].map(|()| Arc::new(FaultyDevice::new(image.clone())));
     let mut fs = made(image, Geometry::new(4 << 20, 128 << 10));
@@ -166,7 +166,7 @@ fn unlink_reads_no_leaf(image: Arc<dyn Device>, fill: impl FnOnce(&mut Fs, &Obje
     let zone = file.inode().data_zone.expect("a zone for its contents").0;
     let [lo, hi] = [zone, zone + 1].map(u64::to_be_bytes);
     let store = fs.volume().store();
-    // The first and the last leaf hold keys beyond the file's, as far as anybody knows.
+    // The first and the last leaf may hold keys beyond those of the file.
     let (mut inner, mut edges) = (0, 0);
     for id in (1..store.next_node().0).map(NodeId) {
         let Some(entry) = store.table.get(id).unwrap() else { continue };
@@ -199,7 +199,7 @@ fn unlink_reads_no_leaf(image: Arc<dyn Device>, fill: impl FnOnce(&mut Fs, &Obje
     drop((root, fs));
     let mut fs = open(edges_only);
     assert_eq!(fs.list(&fs.root().unwrap()).unwrap().len(), 1);
-    // What the checkpoint before has of nodes above the leaves, and of the tables, goes with the next one.
+    // The next checkpoint frees the internal nodes and table pages of the previous one.
     for most in [256, 64] {
         fs.checkpoint().unwrap();
         let left = before - fs.volume().blocks().unwrap().available.min(before);

@@ -1,4 +1,4 @@
-//! Crafted bindings: groups whose late-bound values are where they cannot be.
+//! Crafted bindings: groups whose late-bound values are in impossible places.
 
 use super::*;
 
@@ -103,7 +103,7 @@ pub(super) const CASES: &[Case] = &[
     }),
 ];
 
-/// A leaf of the data index with a key of a block, and that key.
+/// A leaf of the data index that contains the key of a block, and that key.
 fn some_leaf(forge: &mut Forge) -> (BoundLeaf, Key) {
     let is_leaf = |entry: &Entry| entry.tree == DATA && entry.height == Height(0);
     let leaves: Vec<_> = forge.nodes().into_iter().filter(|(_, entry)| is_leaf(entry)).collect();
@@ -119,7 +119,7 @@ fn some_leaf(forge: &mut Forge) -> (BoundLeaf, Key) {
     panic!("no leaf with a block of a file");
 }
 
-/// A copy of such a leaf, in blocks that the map calls free.
+/// A copy of such a leaf, in blocks that the map marks as free.
 fn copy_of_leaf(forge: &mut Forge) -> (BoundLeaf, Key) {
     let (leaf, first) = some_leaf(forge);
     let blocks = leaf.extent.start.0..leaf.extent.end().0;
@@ -133,7 +133,7 @@ fn one_value(forge: &mut Forge, key: Key, to: Bound) {
     many(forge, 1, |_| (key.clone(), to.clone()));
 }
 
-/// Groups of one unbound entry each.
+/// Writes groups with one unbound entry each.
 fn many(forge: &mut Forge, groups: u64, bound: impl Fn(u64) -> (Key, Bound)) {
     let mut unit = forge.superblock.log_head;
     for number in 0..groups {
@@ -146,7 +146,7 @@ fn many(forge: &mut Forge, groups: u64, bound: impl Fn(u64) -> (Key, Bound)) {
     }
 }
 
-/// Groups that bind as many values as a group may, all to one place.
+/// Writes groups that each bind the maximal number of values, all to one place.
 fn rows(forge: &mut Forge, groups: u64, to: Bound) {
     let (mut unit, mut lsn) = (forge.superblock.log_head, forge.superblock.next_msn.0);
     for number in 0..groups {

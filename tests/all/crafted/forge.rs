@@ -1,5 +1,5 @@
-//! A forge: takes a sound image apart, lets its structures be changed, and seals all of it again, so
-//! that every hash is right and only the content is wrong.
+//! A forge: decodes a sound image, lets tests change its structures, and seals them again, so that every hash is right
+//! and only the content is wrong.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use betr_core::space::slot_block;
 use betr_core::volume::Mode;
 use betr_tests::{open, tight};
 
-/// A sound image, taken apart.
+/// A decoded image.
 #[derive(Clone)]
 pub(super) struct Forge {
-    /// The image.
+    /// The bytes of the image.
     pub bytes: Vec<u8>,
     /// The newest superblock.
     pub superblock: Superblock,
-    /// The pages of the table, and the blocks where they are.
+    /// The pages of the table and their blocks.
     pub pages: BTreeMap<(u8, u64), (BlockNr, TablePage)>,
-    /// The page of the space map (there is but one), and its slot.
+    /// The only page of the space map, and its slot.
     pub map: MapPage,
     map_slot: u8,
     ring: [BlockNr; 2],
 }
 
 impl Forge {
-    /// Takes an image apart.
+    /// Decodes an image.
     pub(super) fn new(bytes: Vec<u8>) -> Forge {
         let device = Arc::new(MemoryDevice::from(bytes.clone()));
         let volume = open(device, Mode::Checkpoint, tight(), 1).unwrap().0;
@@ -93,7 +93,7 @@ impl Forge {
         }
     }
 
-    /// The entry of a node.
+    /// The table entry of a node.
     pub(super) fn entry(&mut self, id: NodeId) -> &mut Entry {
         self.slot(id).as_mut().unwrap()
     }
@@ -103,17 +103,17 @@ impl Forge {
         self.bytes[entry.extent.start.byte() as usize..][..entry.head_bytes as usize].to_vec()
     }
 
-    /// The head of an internal node.
+    /// The decoded head of an internal node.
     pub(super) fn internal(&mut self, id: NodeId) -> InternalHead {
         InternalHead::decode(&self.head(id), None).unwrap().1
     }
 
-    /// The head of a leaf.
+    /// The decoded head of a leaf.
     pub(super) fn leaf(&mut self, id: NodeId) -> LeafHead {
         LeafHead::decode(&self.head(id), None).unwrap().1
     }
 
-    /// The birth that everything is sealed with.
+    /// The birth with which everything is sealed.
     pub(super) fn birth(&self) -> Birth {
         self.superblock.birth
     }
@@ -123,7 +123,7 @@ impl Forge {
         self.map.bitmap[(block / 8) as usize] >> (block % 8) & 1 == 1
     }
 
-    /// Marks blocks as used, or as free.
+    /// Marks blocks as used or free.
     pub(super) fn mark(&mut self, blocks: std::ops::Range<u64>, used: bool) {
         for block in blocks {
             let byte = &mut self.map.bitmap[(block / 8) as usize];
@@ -131,7 +131,7 @@ impl Forge {
         }
     }
 
-    /// Puts bytes into free blocks, which become used.
+    /// Writes bytes to free blocks and marks these as used.
     pub(super) fn put(&mut self, bytes: &[u8]) -> Extent {
         let blocks = bytes.len().div_ceil(BLOCK_SIZE) as u64;
         let mut starts = 0..self.superblock.image_blocks - blocks;
@@ -149,7 +149,7 @@ impl Forge {
         self.mark(extent.start.0..extent.end().0, false);
     }
 
-    /// Puts a head of an internal node in the place of node `id`.
+    /// Writes a new head for internal node `id`.
     pub(super) fn put_internal(&mut self, id: NodeId, head: &InternalHead) {
         let (bytes, hash) = head.encode(self.birth());
         if let Some(old) = *self.slot(id) {
@@ -174,7 +174,7 @@ impl Forge {
         self.put_internal(id, &head);
     }
 
-    /// The keys of basement 0 of a leaf.
+    /// The key section of basement 0 of a leaf.
     pub(super) fn keys(&mut self, id: NodeId) -> KeySection {
         let (head, start) = (self.leaf(id), self.slot(id).unwrap().extent.start.byte());
         let at = head.basements.at(0).keys();
@@ -296,7 +296,7 @@ impl Forge {
         RunRef { seq, extent, bytes, birth, header_hash, ranges, slices, filters }
     }
 
-    /// Gives a node one run more.
+    /// Adds a run to a node.
     pub(super) fn add_run(
         &mut self,
         id: NodeId,
@@ -326,7 +326,7 @@ impl Forge {
         let after = &self.superblock;
         let same = (after.birth, after.next_msn) == (before.birth, before.next_msn);
         if !same && after.map_hash == before.map_hash {
-            // The map says the same, but for what was changed on purpose.
+            // The map must still agree, except for deliberate changes.
             let used_blocks = after.used_blocks;
             self.seal_map();
             self.superblock.used_blocks = used_blocks;
@@ -335,7 +335,7 @@ impl Forge {
         self.bytes
     }
 
-    /// Seals the pages of the table from the lowest to the root; `change` may spoil each pointer above.
+    /// Seals the pages of the table from the lowest level to the root; `change` may falsify each pointer on the way.
     pub(super) fn seal_pages(&mut self, change: impl Fn((u8, u64), &mut PagePointer)) {
         let birth = self.birth();
         let places: Vec<(u8, u64)> = self.pages.keys().copied().collect();
@@ -367,7 +367,7 @@ impl Forge {
         self.superblock.used_blocks = self.map.used().into();
     }
 
-    /// Counts nodes, and what comes from them to leaves, as far as heads can be decoded.
+    /// Recounts nodes and pending growth, as far as heads decode.
     fn count(&mut self) {
         let nodes = self.nodes();
         self.superblock.nodes = nodes.len() as u64;
@@ -410,12 +410,12 @@ impl Forge {
         Arc::new(MemoryDevice::from(bytes))
     }
 
-    /// Puts a group with these records at the head of the log, or behind the group before it.
+    /// Writes a group with these records at a unit of the log; returns the unit after it.
     pub(super) fn group(&mut self, unit: u64, number: u64, records: &[Record]) -> u64 {
         self.binding_group(unit, number, records, &[])
     }
 
-    /// The same with bindings.
+    /// The same for a group with bindings.
     pub(super) fn binding_group(
         &mut self,
         unit: u64,
@@ -445,7 +445,7 @@ impl Forge {
         }
     }
 
-    /// Puts one group of one record of messages into the log.
+    /// Writes one group with one record of these messages to the log.
     pub(super) fn log(&mut self, messages: Vec<RecordMessage>) {
         let record = self.record(self.superblock.next_msn.0, messages);
         self.group(self.superblock.log_head, self.superblock.first_group, &[record]);

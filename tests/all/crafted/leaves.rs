@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A section of keys with values of a given length.
+/// A key section with values of a given length.
 pub(super) fn section(chunks: Vec<ChunkRef>, keys: &[Key], bytes: usize) -> KeySection {
     KeySection::new(DATA, chunks, keys.iter().map(|key| (&**key, bytes)))
 }

@@ -1,4 +1,4 @@
-//! Crafted logs: records that claim what cannot be.
+//! Crafted logs: records with impossible claims.
 
 use super::*;
 
@@ -116,7 +116,7 @@ pub(super) const CASES: &[Case] = &[
         let mut lsn = forge.superblock.next_msn.0;
         let used: Vec<u64> =
             (0..forge.superblock.image_blocks - 16).filter(|b| !forge.is_used(*b)).collect();
-        // Nothing is left but two blocks.
+        // All blocks but two are used.
         used.iter().skip(2).for_each(|block| forge.mark(*block..*block + 1, true));
         for _ in 0..3 {
             let place = |at: u64| key(&[number.to_be_bytes(), at.to_be_bytes()].concat());

@@ -1,4 +1,4 @@
-//! Crafted nodes: edges that lead astray, bounds and heights that contradict each other.
+//! Crafted nodes: wrong child pointers, contradictory bounds and heights.
 
 use super::*;
 
@@ -76,7 +76,7 @@ pub(super) const CASES: &[Case] = &[
         forge.change(DATA.root(), |head| head.height = Height(17));
         forge.seal()
     }),
-    // The leaf below it holds nothing.
+    // The leaf below is empty, so the blocks of files are missing.
     ("a tower of 16 nodes with one child each", Finds(Code::HolesUnflagged), tower),
     ("the root's entry says that it is a leaf", Finds(Code::HeadInvalid), |mut forge| {
         forge.entry(DATA.root()).height = Height(0);
@@ -130,7 +130,7 @@ pub(super) const CASES: &[Case] = &[
     }),
 ];
 
-/// A chain of internal nodes with one child each above an empty leaf, as high as trees may be.
+/// A chain of internal nodes with one child each above an empty leaf, of the greatest allowed height.
 pub(super) fn tower(mut forge: Forge) -> Vec<u8> {
     for (id, entry) in forge.nodes() {
         if entry.tree == DATA {
@@ -162,7 +162,7 @@ pub(super) fn tower(mut forge: Forge) -> Vec<u8> {
         forge.put_internal(id, &head);
     }
     forge.superblock.next_node = NodeId(62);
-    // The files whose blocks have gone stay: holes are no damage.
+    // The files without blocks stay: holes are not damage.
     forge.seal()
 }
 

@@ -1,9 +1,8 @@
-//! Crafted runs: messages for others, from the future, out of order; extents that are not theirs.
+//! Crafted runs: messages for other nodes, with future MSNs, or out of order; extents of other structures.
 
 use super::*;
 
-/// A node above leaves with a run that `change` makes from its bounds, its first child, and that
-/// child's upper bound.
+/// Adds a run to a node of height 1; `make` builds it from the head and the upper bound of the first child.
 pub(super) fn with_run(
     mut forge: Forge,
     make: impl FnOnce(&InternalHead, &Key) -> (Vec<(Key, Message)>, Vec<RangeDelete>),
@@ -17,7 +16,7 @@ pub(super) fn with_run(
     forge.seal()
 }
 
-/// Changes the reference to a new, sound run of the metadata root, which every writer writes anew.
+/// Changes the reference to a new, sound run of the metadata root, which every writer rewrites.
 pub(super) fn run_becomes(
     mut forge: Forge,
     change: impl FnOnce(&mut Forge, &mut RunRef),
@@ -35,7 +34,7 @@ pub(super) fn run_becomes(
     forge.seal()
 }
 
-/// A run of the metadata root with two slices for its first child, which delete what is not there.
+/// A run of the metadata root with two slices for its first child; they delete keys that do not exist.
 fn two_slices(mut forge: Forge, suffixes: [u8; 2], change: impl FnOnce(&mut RunRef)) -> Vec<u8> {
     let id = META.root();
     let head = forge.internal(id);

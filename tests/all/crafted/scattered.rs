@@ -1,9 +1,8 @@
-//! Crafted scatter maps: chains, counts and extents that cannot be.
+//! Crafted scatter maps: impossible chains, counts and extents.
 
 use super::*;
 
-/// Scatters a leaf, with one extent for each of its blocks, over maps of `each` extents, which `change` may
-/// spoil.
+/// Scatters a leaf, with one extent per block and maps of `each` extents, which `change` may falsify.
 fn scattered(
     mut forge: Forge,
     each: usize,

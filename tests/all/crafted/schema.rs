@@ -1,4 +1,4 @@
-//! Crafted file systems: cycles of directories, names that cannot be, sizes without blocks.
+//! Crafted file systems: directory cycles, impossible names, sizes without blocks.
 
 use super::*;
 
@@ -217,7 +217,7 @@ pub(super) const CASES: &[Case] = &[
         "directories within directories of one zone, linked wrongly",
         Finds(Code::LinksWrong),
         |forge| {
-            // The key of the innermost has 1024 bytes, so nothing has a name in it.
+            // The key of the innermost directory has 1024 bytes, so it has no room for another name.
             let mut place = root();
             let mut messages = Vec::new();
             for length in [255, 255, 255, 243] {
@@ -261,7 +261,7 @@ pub(super) const CASES: &[Case] = &[
         }
         committed(raised(forge), messages)
     }),
-    // What has come back because a range delete was lost.
+    // Entries that reappeared because a range delete was lost.
     ("entries below a file", Finds(Code::DirectoryUnreachable), |forge| {
         let file = root().child(b"new-file");
         let below = put(&file.child(b"below"), &inode(FileType::Regular, 701));

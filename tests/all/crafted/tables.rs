@@ -2,12 +2,12 @@
 
 use super::*;
 
-/// Changes the superblock alone.
+/// Changes only the superblock.
 pub(super) fn superblock(forge: Forge, change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
     forge.seal_with(change)
 }
 
-/// Changes the identity block alone.
+/// Changes only the identity block.
 pub(super) fn identity(forge: Forge, change: impl FnOnce(&mut Identity)) -> Vec<u8> {
     let mut bytes = forge.seal();
     let block = &mut bytes[IDENTITY_AT as usize..][..BLOCK_SIZE];
@@ -76,7 +76,7 @@ pub(super) const CASES: &[Case] = &[
         let level = root.levels as u8;
         let mut page = TablePage::empty(level, 0);
         if let PageBody::Pointers(pointers) = &mut page.body {
-            // The hash of a page cannot stand in it: the pointer names the place alone.
+            // A page cannot contain its own hash, so the pointer is right only in its block number.
             pointers[0] = Some(root.page);
         }
         let (bytes, hash) = page.encode(forge.birth());
@@ -168,8 +168,8 @@ pub(super) const CASES: &[Case] = &[
     ("next node id is beyond the table", Finds(Code::CheckpointLost), |forge| {
         superblock(forge, |superblock| superblock.next_node = NodeId(1 << 62))
     }),
-    // Known: a writer does not look whether a fresh zone is empty, so directories made here share their
-    // zone with others. That would cost a lookup for each file that is made; the checker tells.
+    // Known limit: a writer does not check that a new zone is empty, because that would cost a lookup per new file.
+    // Directories made here share their zone with others, and the checker reports it.
     ("next zone id is in use", Finds(Code::CounterWrong), |forge| {
         let image = committed(raised(forge), directory(0, b"new-zone", 500, 0));
         superblock(Forge::new(image), |superblock| superblock.next_zone = ZoneId(500))

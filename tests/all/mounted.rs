@@ -1,8 +1,8 @@
 //! Faults below a mount: power cuts and device errors. The steps are system calls, through the kernel.
 //!
 //! The writes to the device are cut off at any point. Each step is one or two changes, so the recovered state must be
-//! that after some step: not before the last one acknowledged as synced at the power cut, and not after those that had
-//! begun.
+//! that after some step: not before the last one acknowledged as synced at the power cut, and not after the last one
+//! that had begun.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Result;

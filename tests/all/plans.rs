@@ -127,7 +127,7 @@ fn a_plan_shows_makes_and_takes_back_a_repair() {
     assert_eq!(read_all(&*image), before);
 }
 
-/// The number of states per group that are always cut again, and the fraction of later ones.
+/// Of the states from which a group is resumed, the first 9 and every 40th are cut off again.
 const FIRST: u64 = 10;
 const AGAIN: u64 = 40;
 

@@ -156,7 +156,7 @@ fn another_name_is_there_as_a_whole_or_not_at_all() {
         if at == last && state == Some(0) { Err("it was acknowledged".into()) } else { Ok(()) }
     });
     assert_eq!((swept.unwrap(), found), (2, [1, 1]));
-    // The rest of the identity block stays unchanged.
+    // `write_identity` refuses a change of any other field, and a label of more than 64 bytes.
     let other = Identity { image_blocks: before.image_blocks + 1, ..after.clone() };
     let long = Identity { label: "x".repeat(65), ..after.clone() };
     for wrong in [other, long] {

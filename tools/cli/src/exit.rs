@@ -39,7 +39,7 @@ impl Exit {
 
     /// `mount`: the command line is wrong (mount(8)).
     pub const MOUNT_USAGE: Exit = Exit(1);
-    /// `mount`: a system error (no FUSE, no permission, out of memory).
+    /// `mount`: a system error: the server could not be started in the background.
     pub const MOUNT_SYSTEM: Exit = Exit(2);
     /// `mount`: the mount failed.
     pub const MOUNT_FAILED: Exit = Exit(32);

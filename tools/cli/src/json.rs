@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-/// `bytes` as JSON: a string if the bytes equal the UTF-8 of `printable` (the text for display), otherwise `{"text":
-/// printable, "bytes": hexadecimal}`.
+/// `bytes` as JSON: a string if the bytes equal the UTF-8 of `printable` (the text for display), otherwise
+/// `{"text": printable, "bytes": hexadecimal}`.
 pub fn text(bytes: &[u8], printable: &str) -> Value {
     if bytes == printable.as_bytes() {
         Value::from(printable)

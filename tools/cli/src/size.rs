@@ -62,8 +62,8 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("the size {text:?} is too large; expected less than 2^64 bytes"))
 }
 
-/// Formats a size for display, with one decimal rounded to nearest: `1.5 MiB`. An exact multiple has no decimal: `1
-/// MiB` is exact, `1.0 MiB` is rounded.
+/// Formats a size for display, with one decimal rounded to nearest: `1.5 MiB`. An exact multiple has no decimal:
+/// `1 MiB` is exact, `1.0 MiB` is rounded.
 pub fn human(bytes: u64) -> String {
     const NAMES: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::structure::Output;
 
-/// Why the dump of superblocks stopped.
+/// The reason why the dump of superblocks stopped.
 pub(crate) enum ShowError {
     Image(betr_core::Error),
     Output(Failure),

@@ -1,4 +1,4 @@
-//! `--explain CODE`.
+//! `--explain CODE`: prints the meaning of a code.
 
 use betr_cli::{Exit, Failure, Io};
 use betr_core::check::{CATALOG, Repairable, Severity};

@@ -1,4 +1,4 @@
-//! `betr undo`: takes a repair back.
+//! `betr undo`: undoes a repair.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Spots: everything that the inspector can stand on, as an address.
+//! Spots: the addresses of everything that the inspector can show.
 //!
 //! ```text
 //! n:17 k:/a/b k#1:00ff b:0x42000 l:4711 z:5    as everywhere, see betr_core::address

@@ -214,8 +214,8 @@ fn holders(meta: &Metadata) -> BTreeSet<u32> {
     lock_pids(&locks, meta.dev(), meta.ino(), |pid| has_open(pid, meta))
 }
 
-/// Returns the processes that hold a flock(2) lock on the inode, from the text of /proc/locks: `1: FLOCK  ADVISORY
-/// WRITE 1234 fe:00:9977858 0 EOF`.
+/// Returns the processes that hold a flock(2) lock on the inode, from the text of /proc/locks:
+/// `1: FLOCK  ADVISORY  WRITE 1234 fe:00:9977858 0 EOF`.
 ///
 /// Some file systems (btrfs, overlayfs) show a device number there that differs from the one in the metadata. If only
 /// the inode number matches, `has_open` must confirm that the process has the file open.

@@ -23,7 +23,7 @@ pub(crate) struct Reporter<'r, 'i> {
     io: &'r mut Io<'i>,
     /// The prefix of messages.
     name: String,
-    /// The path to which reported paths are relative.
+    /// The top of the copied tree, which is prefixed to all paths.
     top: Vec<u8>,
     verbose: bool,
     list: Option<JsonList>,

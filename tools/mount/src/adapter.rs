@@ -1,7 +1,8 @@
-//! The requests of the kernel, and the answers to them.
+//! The FUSE requests and their replies.
 //!
-//! Everything that a request means is in [`crate::requests`]; here it is taken apart, counted and answered. The number of a node says which
-//! tree it is in: the live one, or that of a snapshot ([`crate::snapshots`]). What changes something goes through the [`WriteQueue`].
+//! The operations are in [`crate::requests`]; this module decodes, counts and answers requests. The inode number says
+//! which tree a request is for: the live one, or that of a snapshot ([`crate::snapshots`]). Changes go through the
+//! [`WriteQueue`].
 
 use std::ffi::OsStr;
 use std::io;
@@ -33,13 +34,13 @@ use crate::server::Server;
 use crate::snapshots::{self, At};
 use crate::write_queue::WriteQueue;
 
-/// Only the kernel that asks changes anything: what it has cached stays true.
+/// Changes go through this kernel alone, so its cached names and attributes stay valid. 24 hours.
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// The most bytes that are read or written by one request.
+/// The most bytes that one request reads or writes.
 const TRANSFER: u32 = 1 << 20;
-/// What the kernel has cached of a file stays good when it is opened again.
+/// The kernel keeps its cached pages of a file when the file is opened again.
 const KEPT: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
-/// What lseek(2) looks for.
+/// Values of `whence` of lseek(2).
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
@@ -53,10 +54,10 @@ fn caller(request: &Request) -> Caller {
     Caller { uid: request.uid(), gid: request.gid(), thread: request.pid() }
 }
 
-/// Inode numbers are given out once.
+/// Constant: inode numbers are not reused.
 const GENERATION: Generation = Generation(0);
 
-/// Carries out and counts an operation.
+/// Runs an operation under the shared `requests` lock, and counts it.
 fn count<T>(
     server: &Server,
     kind: Kind,
@@ -75,12 +76,13 @@ impl Adapter {
         Adapter { server, write_queue: WriteQueue::new(CHANGERS) }
     }
 
-    /// Carries out an operation that changes nothing.
+    /// Runs an operation that changes nothing.
     fn look<T>(&self, kind: Kind, node: INodeNo, act: impl FnOnce(&At) -> Answer<T>) -> Answer<T> {
         count(&self.server, kind, 0, || act(&self.server.at(node)?))
     }
 
-    /// Carries out one that changes something, or waits until everything is durable: now, or in another thread. `of` is what it is about.
+    /// Runs an operation that changes something, or a sync, in this thread or through the queue in another. `of` is
+    /// its argument.
     fn change<I: Send + 'static, T: 'static, R: Send + 'static>(
         &self,
         kind: Kind,
@@ -173,7 +175,7 @@ fn written(reply: ReplyWrite, done: Answer<u32>) {
     }
 }
 
-/// A request with a size of 0 asks for the size.
+/// A request with size 0 asks for the length of the value.
 fn xattr(reply: ReplyXattr, size: u32, done: Answer<Vec<u8>>) {
     match done {
         Ok(bytes) if size == 0 => reply.size(bytes.len() as u32),
@@ -185,8 +187,8 @@ fn xattr(reply: ReplyXattr, size: u32, done: Answer<Vec<u8>>) {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Without `FUSE_ASYNC_DIO`: with it, the kernel does not drop the pages that were read into its cache while an
-        // asynchronous direct write was on its way, and they stay stale (xfstests generic/451).
+        // Without `FUSE_ASYNC_DIO`: with it, pages read into the kernel's cache during an asynchronous direct write
+        // are not dropped, and stay stale (xfstests generic/451).
         let wanted = InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_PARALLEL_DIROPS
@@ -194,7 +196,7 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_POSIX_ACL
             | InitFlags::FUSE_DONT_MASK;
-        // Who has an old kernel does without.
+        // Capabilities that an old kernel lacks are left out.
         let _ = config.add_capabilities(wanted & config.capabilities());
         let _ = config.set_max_write(TRANSFER);
         if let Err(most) = config.set_max_readahead(TRANSFER) {
@@ -223,7 +225,7 @@ impl Filesystem for Adapter {
         });
         match found {
             Ok(Some(attr)) => reply.entry(&TTL, &attr, GENERATION),
-            // The kernel remembers, too, that there is nothing.
+            // Inode number 0 makes the kernel cache that the name does not exist.
             Ok(None) => reply.entry(&TTL, &attr::nothing(), GENERATION),
             Err(errno) => reply.error(errno),
         }
@@ -379,7 +381,7 @@ impl Filesystem for Adapter {
             let attr = server.make(by, parent, &name, make)?;
             let made = Ino(attr.ino.0);
             let open = server.open(made, flags);
-            // Then the kernel has not been told of it.
+            // The reply fails, so the kernel gets no reference to the new file.
             let (handle, _) = open.inspect_err(|_| server.forget(made, 1))?;
             Ok((attr, handle))
         });
@@ -424,7 +426,7 @@ impl Filesystem for Adapter {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Nothing is left to be done when a file is closed: the kernel need not ask again.
+        // Closing a file needs no work; after ENOSYS the kernel sends no FLUSH any more.
         reply.error(Errno::ENOSYS);
     }
 
@@ -454,7 +456,7 @@ impl Filesystem for Adapter {
             return reply.opened(FileHandle(0), FopenFlags::empty());
         }
         let open = self.look(Kind::Opendir, node, |at| at.server.open_directory(at.ino));
-        // The kernel must not keep a listing: a cookie means something to the handle that gave it alone.
+        // The kernel must not cache a listing: a cookie is valid only for the handle that it comes from.
         match open {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(errno) => reply.error(errno),
@@ -546,7 +548,7 @@ impl Filesystem for Adapter {
         match count(&self.server, Kind::Statfs, 0, || self.server.room()) {
             Ok(Blocks { total, free, available }) => {
                 let (block, name) = (BLOCK_SIZE as u32, limits::NAME_MAX as u32);
-                // There are as many inodes as there is room for: no count is kept (as on btrfs).
+                // As on btrfs, the count of inodes is 0: their number is limited only by space.
                 reply.statfs(total, free, available, 0, 0, block, name, block);
             }
             Err(errno) => reply.error(errno),
@@ -639,9 +641,9 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let by = caller(request);
-        // The answer has 32 bits.
+        // The reply has 32 bits.
         let len = len.min(1 << 30);
-        // Between trees the kernel copies by reading and writing.
+        // Across trees the kernel copies by reading and writing.
         let numbers = (self.server.live(from_node), self.server.live(to_node));
         let pair = self.server.live_pair((from_node, to_node), numbers);
         self.change(Kind::Copy, pair, reply, written, move |server, _| {

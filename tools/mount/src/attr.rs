@@ -1,4 +1,4 @@
-//! Inodes in the words of the kernel.
+//! Translates inodes, types and times to and from those of the FUSE protocol.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,10 +8,10 @@ use fuser::{FileAttr, INodeNo, TimeOrNow};
 
 use crate::options::Options;
 
-/// The unit, in bytes, in which the space that a file takes is told.
+/// The unit of `blocks`, in bytes.
 const SECTOR: u64 = 512;
 
-/// The attributes of an inode whose blocks take `bytes`.
+/// The attributes of an inode whose blocks take `stored` bytes.
 pub(crate) fn attributes(inode: &Inode, stored: u64, options: &Options) -> FileAttr {
     FileAttr {
         ino: INodeNo(inode.ino.0),
@@ -32,7 +32,7 @@ pub(crate) fn attributes(inode: &Inode, stored: u64, options: &Options) -> FileA
     }
 }
 
-/// What stands for a name that leads nowhere: inode number 0.
+/// The attributes of a negative entry: inode number 0.
 pub(crate) fn nothing() -> FileAttr {
     FileAttr {
         ino: INodeNo(0),
@@ -53,7 +53,6 @@ pub(crate) fn nothing() -> FileAttr {
     }
 }
 
-/// A type.
 pub(crate) fn kind(kind: FileType) -> fuser::FileType {
     match kind {
         FileType::Regular => fuser::FileType::RegularFile,
@@ -66,7 +65,7 @@ pub(crate) fn kind(kind: FileType) -> fuser::FileType {
     }
 }
 
-/// The type in the bits of a mode.
+/// The file type in a mode; `None` for a type that mknod(2) cannot make. 0 means a regular file.
 pub(crate) fn kind_of_mode(mode: u32) -> Option<FileType> {
     Some(match mode & 0o170_000 {
         0 | 0o100_000 => FileType::Regular,
@@ -78,17 +77,17 @@ pub(crate) fn kind_of_mode(mode: u32) -> Option<FileType> {
     })
 }
 
-/// Major and minor number as the protocol has them in 32 bits.
+/// Major and minor number in the 32 bits of the protocol.
 fn encode_device((major, minor): (u32, u32)) -> u32 {
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & 0xf_ff00) << 12)
 }
 
-/// The same taken apart.
+/// The inverse of [`encode_device`].
 pub(crate) fn decode_device(device: u32) -> (u32, u32) {
     ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xf_ff00))
 }
 
-/// A time.
+/// A time; one that does not fit becomes 1970.
 pub(crate) fn system_time(time: Time) -> SystemTime {
     let nanos = Duration::from_nanos(time.nanos.into());
     let secs = Duration::from_secs(time.secs.unsigned_abs());
@@ -99,7 +98,7 @@ pub(crate) fn system_time(time: Time) -> SystemTime {
     whole.and_then(|whole| whole.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
 }
 
-/// A time that the kernel asks to be set.
+/// A time that the kernel sets.
 pub(crate) fn time_of(time: TimeOrNow, now: Time) -> Time {
     let time = match time {
         TimeOrNow::Now => return now,
@@ -107,7 +106,8 @@ pub(crate) fn time_of(time: TimeOrNow, now: Time) -> Time {
     };
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Time { secs: since.as_secs() as i64, nanos: since.subsec_nanos() },
-        // fuser takes the nanoseconds off as well, which the kernel counts forward.
+        // Before 1970 fuser subtracts the nanoseconds from the seconds, although the kernel counts them forward; this
+        // restores them.
         Err(error) => {
             let before = error.duration();
             Time { secs: -(before.as_secs() as i64), nanos: before.subsec_nanos() }
@@ -127,7 +127,7 @@ mod tests {
             assert_eq!(time_of(TimeOrNow::SpecificTime(system_time(time)), now), time);
             assert_eq!(time_of(TimeOrNow::Now, now), now);
         }
-        // As fuser reads -2 seconds and 0.25 seconds more.
+        // How fuser decodes -2 seconds plus 0.25 seconds.
         let read = UNIX_EPOCH - Duration::new(2, 250_000_000);
         let time = time_of(TimeOrNow::SpecificTime(read), Time::default());
         assert_eq!(time, Time { secs: -2, nanos: 250_000_000 });

@@ -1,6 +1,6 @@
 //! The server in the background: the command starts itself again, and waits until the mount works.
 //!
-//! What goes wrong until then is said by the server itself, on the standard error that it still shares.
+//! Until then the server prints its errors itself, on the standard error that it inherits.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use betr_cli::{Exit, Failure};
 
-/// What the server says when the mount works.
+/// The line that the server sends when the mount works.
 const READY: &[u8] = b"ready\n";
 
 /// Starts the server, and waits until the mount works.
@@ -31,7 +31,8 @@ pub(crate) fn start(
         command.args(["-o", word]);
     }
     command.arg("--").arg(image).arg(directory);
-    // What else the shell has open is not the server's: a lock, or a pipe that another process reads to its end.
+    // The server must not inherit other descriptors of the shell: a lock, or a pipe that another process reads to its
+    // end.
     close_fds::set_fds_cloexec(3, &[]);
     let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut said = Vec::new();
@@ -46,20 +47,20 @@ pub(crate) fn start(
     }
     let ended = server.wait().map_err(failed)?;
     match ended.code() {
-        // It has said what was wrong.
+        // The server has printed the error.
         Some(code) if code != 0 => Ok(Exit(code as u8)),
         _ => Err(Failure::failed(format!("the server has ended before the mount worked: {ended}"))),
     }
 }
 
-/// The server leaves the session of the process that started it: signals from there are not for it.
+/// The server leaves the session of the process that started it, so as not to receive its signals.
 pub(crate) fn leave_session() {
-    // Who leads a group of processes cannot, and is in a session of its own.
+    // Fails only if the process leads a process group; then it already leads its own.
     let _ = rustix::process::setsid();
 }
 
-/// The server writes an image whatever limit on file sizes the process has that started it. Where that cannot
-/// be, a write beyond it is an error, and no signal that ends everything.
+/// Lifts the limit on file sizes (RLIMIT_FSIZE), which would apply to writes to the image. Without the right to do so
+/// it is raised to its maximum, and SIGXFSZ is caught, so that a write beyond it fails and does not kill the server.
 pub(crate) fn lift_limits() -> std::io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let none = Rlimit { current: None, maximum: None };
@@ -71,7 +72,8 @@ pub(crate) fn lift_limits() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The mount works: says so, and releases the directory and the streams of the process that started it.
+/// Reports that the mount works, and releases the working directory and the output streams of the process that
+/// started the server.
 pub(crate) fn ready() -> std::io::Result<()> {
     let nowhere = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stderr(&nowhere)?;

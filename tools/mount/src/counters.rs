@@ -1,4 +1,4 @@
-//! How often operations were asked for, and how long they took.
+//! Counters and latencies of operations.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ const NAMES: [&str; 20] = [
     "copy",
 ];
 
-/// Latencies are counted by powers of two of a microsecond, up to a minute and more.
+/// Buckets of latency: powers of two of a microsecond. The last one holds 67 seconds and more.
 const BUCKETS: usize = 28;
 
 #[derive(Default)]
@@ -63,27 +63,27 @@ struct Counter {
     max_ns: AtomicU64,
     bytes: AtomicU64,
     errors: AtomicU64,
-    /// By the logarithm of microseconds.
+    /// Operations by the binary logarithm of their latency in microseconds.
     buckets: [AtomicU64; BUCKETS],
 }
 
-/// All counters.
+/// One counter for each [`Kind`].
 #[derive(Default)]
 pub(crate) struct Counters([Counter; NAMES.len()]);
 
-/// Counts an operation when it is dropped.
+/// A running operation, counted when this is dropped.
 pub(crate) struct Timed<'c> {
     counter: &'c Counter,
     since: Instant,
 }
 
 impl Counters {
-    /// An operation begins.
+    /// Starts timing an operation.
     pub(crate) fn time(&self, kind: Kind) -> Timed<'_> {
         Timed { counter: &self.0[kind as usize], since: Instant::now() }
     }
 
-    /// What has been counted, for each operation that there was.
+    /// All operations that have occurred, as JSON.
     pub(crate) fn json(&self) -> Value {
         let all = NAMES.iter().zip(&self.0).filter_map(|(name, counter)| {
             let buckets = counter.buckets.each_ref().map(|bucket| bucket.load(Relaxed));
@@ -108,12 +108,12 @@ impl Counters {
 }
 
 impl Timed<'_> {
-    /// It has moved `bytes`.
+    /// Counts `bytes` transferred.
     pub(crate) fn bytes(&self, bytes: usize) {
         self.counter.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// It has failed.
+    /// Counts a failure.
     pub(crate) fn failed(&self) {
         self.counter.errors.fetch_add(1, Relaxed);
     }

@@ -1,16 +1,16 @@
 //! Positions in an open directory: a cookie is an ordinal, and the open directory maps ordinals to names.
 //!
-//! It keeps the names of the last entries, and a sample of older ones. A seek further back finds
-//! a name before the requested entry, and reads on from there.
+//! It keeps the names of the last 4096 entries, and one in 64 of the older ones. A seek starts at the last kept name
+//! before the requested entry, and reads on from there.
 
 use std::collections::VecDeque;
 
 use betr_core::Result;
 use betr_core::fs::{DirEntry, Fs, Listing, Object};
 
-/// The most names that are remembered one by one.
+/// The number of recent names that are all kept.
 const RECENT: usize = 4096;
-/// Of older ones, one in this many.
+/// Of older names, one in 64 is kept.
 const STEP: u64 = 64;
 /// The entries `.` and `..`.
 pub(crate) const DOTS: u64 = 2;
@@ -20,11 +20,11 @@ pub(crate) struct OpenDirectory {
     listing: Option<Listing>,
     /// The ordinal of the next entry; `.` and `..` are the first two.
     next: u64,
-    /// An entry that was read and did not fit into the reply.
+    /// An entry that was read but did not fit into the reply.
     left: Option<DirEntry>,
-    /// The names of the last entries, that of `next - 1` at the end.
+    /// The names of the last entries; the last one is entry `next - 1`.
     recent: VecDeque<Vec<u8>>,
-    /// Of older ones: an ordinal, and the name that has it.
+    /// Kept older entries: ordinal and name.
     marks: Vec<(u64, Vec<u8>)>,
 }
 
@@ -47,7 +47,7 @@ impl OpenDirectory {
         }
         self.left = None;
         self.marks.truncate(self.marks.partition_point(|(ordinal, _)| *ordinal < to));
-        // The last known name before the entry.
+        // The last kept name before the entry.
         let behind = (self.next - to.min(self.next)) as usize;
         let known = match behind < self.recent.len() {
             true => {
@@ -72,7 +72,7 @@ impl OpenDirectory {
         Ok(())
     }
 
-    /// The next entry, without moving on.
+    /// Reads the next entry without advancing.
     pub(crate) fn read(&mut self, fs: &Fs) -> Result<Option<DirEntry>> {
         if let Some(left) = self.left.take() {
             return Ok(Some(left));
@@ -93,7 +93,7 @@ impl OpenDirectory {
         self.next
     }
 
-    /// Moves behind the entry that was read last.
+    /// Advances past the entry that was read last, and keeps its name.
     pub(crate) fn took(&mut self, entry: &DirEntry) {
         if self.next.is_multiple_of(STEP) {
             self.marks.push((self.next, entry.name.clone()));

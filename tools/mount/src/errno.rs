@@ -1,13 +1,13 @@
-//! Errors of the core as error numbers.
+//! Translates errors of the core to error numbers.
 
 use betr_core::Error;
 use betr_core::error::Refusal;
 pub(crate) use fuser::Errno;
 
-/// What an operation returns.
+/// The result of an operation.
 pub(crate) type Answer<T> = Result<T, Errno>;
 
-/// The number of a refusal.
+/// The error number of a refusal.
 pub(crate) fn of_refusal(refusal: Refusal) -> Errno {
     match refusal {
         Refusal::NotFound => Errno::ENOENT,
@@ -29,7 +29,7 @@ pub(crate) fn of_refusal(refusal: Refusal) -> Errno {
     }
 }
 
-/// The number of an error.
+/// The error number of an error.
 pub(crate) fn of_error(error: &Error) -> Errno {
     match error {
         Error::Refused(refusal) => of_refusal(*refusal),

@@ -1,7 +1,7 @@
-//! The file of the image on the host, which others may cut, rename or remove while it is mounted.
+//! The file of the image on the host, which other processes may truncate, rename or remove while it is mounted.
 //!
-//! Each sync looks at it. A file that has become shorter has lost data; one whose path leads elsewhere is written
-//! on as long as it is open, but the next mount will find another.
+//! Each sync checks it. A shorter file has lost data. If the path names another file, the server goes on writing to
+//! the open one, but the next mount will open the other.
 
 use std::fs::Metadata;
 use std::io;
@@ -9,18 +9,18 @@ use std::os::unix::fs::MetadataExt;
 
 use betr_cli::image::OpenImage;
 
-/// What the path of the image leads to.
+/// What the path of the image names, compared with the open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The file that is open.
+    /// The open file.
     Same,
-    /// Another one.
+    /// Another file.
     Replaced,
     /// Nothing.
     Gone,
 }
 
-/// Where the path of the image leads. What cannot be looked at counts as the same.
+/// What the path of the image names now. If that cannot be determined, the file counts as the same.
 pub(crate) fn standing(image: &OpenImage) -> Standing {
     let Ok(open) = image.metadata() else { return Standing::Same };
     match std::fs::metadata(&image.path) {
@@ -31,13 +31,13 @@ pub(crate) fn standing(image: &OpenImage) -> Standing {
     }
 }
 
-/// A block device stays the same when udev makes its node anew.
+/// A block device is compared by its device number, too, since udev may recreate its node.
 fn is_same(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino()) || a.rdev() != 0 && a.rdev() == b.rdev()
 }
 
 impl Standing {
-    /// What it means for the mount; nothing if the path leads to the open file.
+    /// The message for the log; `None` if the path names the open file.
     pub(crate) fn text(self) -> Option<&'static str> {
         match self {
             Standing::Same => None,

@@ -1,8 +1,8 @@
-//! The inodes that the kernel knows, each with its count of lookups, and the open handles.
+//! The inodes that the kernel references, each with its lookup count, and the open handles.
 //!
-//! An inode keeps its object while the kernel may ask for it. An object that loses its last name while
-//! it is not open is deleted at once: only its attributes stay, for requests that still come. Otherwise every
-//! deleted file would have to become an orphan first, and be deleted a second time.
+//! An inode keeps its object while its lookup count is above 0. An object that loses its last name while it is not
+//! open is deleted at once; only its attributes stay, for requests that still arrive. Otherwise every deleted file
+//! would first become an orphan, and be deleted in a second step.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::directory::OpenDirectory;
 use crate::errno::{Answer, Errno};
 
-/// All inodes, and all open handles.
+/// All known inodes and all open handles.
 #[derive(Default)]
 pub(crate) struct Inodes(Mutex<Tables>);
 
@@ -28,34 +28,34 @@ struct Tables {
 
 struct Tracked {
     state: State,
-    /// Lookups that the kernel has not forgotten.
+    /// Lookups minus those that FORGET requests have returned.
     lookups: u64,
     /// Open handles.
     opens: u64,
-    /// Whether the kernel has attributes of the directory that were not invalidated since.
+    /// Whether a reply with attributes of the directory was sent since the last change of it.
     told: bool,
 }
 
 enum State {
     Live(Object),
-    /// It has no name, and is not open.
+    /// It has no name and is not open; its last attributes.
     Gone(Arc<Inode>),
-    /// The volume was rolled back since the lookup.
+    /// The volume was rolled back after the lookup.
     Stale,
 }
 
 /// An open file or directory.
 pub(crate) struct Open {
     pub object: Object,
-    /// Whether reading leaves the time of access unchanged.
+    /// Opened with `O_NOATIME`: reading leaves the time of access unchanged.
     pub noatime: bool,
-    /// Whether there may be capabilities, which a write removes.
+    /// Whether the file may have capabilities, which a write must remove.
     pub capable: Mutex<bool>,
-    /// The position of a directory.
+    /// The position in an open directory; `None` for a file.
     pub directory: Option<Mutex<OpenDirectory>>,
 }
 
-/// What is known of an inode.
+/// The state of an inode that is not stale.
 pub(crate) enum Known {
     Object(Object),
     Gone(Arc<Inode>),
@@ -74,7 +74,7 @@ impl Inodes {
         }
     }
 
-    /// Uncounts lookups. Returns the object if none is left.
+    /// Takes `lookups` off the lookup count. Removes the inode at 0, and returns its object.
     pub(crate) fn forget(&self, ino: Ino, lookups: u64) -> Option<Object> {
         let mut tables = self.0.lock();
         let node = tables.inodes.get_mut(&ino)?;
@@ -88,7 +88,7 @@ impl Inodes {
         }
     }
 
-    /// What is known of an inode.
+    /// The state of an inode. Fails with ESTALE if it is unknown or stale.
     pub(crate) fn known(&self, ino: Ino) -> Answer<Known> {
         match self.0.lock().inodes.get(&ino).map(|node| &node.state) {
             Some(State::Live(object)) => Ok(Known::Object(object.clone())),
@@ -97,7 +97,7 @@ impl Inodes {
         }
     }
 
-    /// The object of an inode.
+    /// The object of an inode; an error if it has been deleted.
     pub(crate) fn object(&self, ino: Ino) -> Answer<Object> {
         match self.known(ino)? {
             Known::Object(object) => Ok(object),
@@ -105,22 +105,22 @@ impl Inodes {
         }
     }
 
-    /// Notes that a reply has the attributes of a directory.
+    /// Notes that a reply carries the attributes of a directory.
     pub(crate) fn tells(&self, ino: Ino) {
         if let Some(node) = self.0.lock().inodes.get_mut(&ino) {
             node.told = true;
         }
     }
 
-    /// Notes a change of a directory. Returns whether a reply since the last change has its attributes: that reply may be
-    /// on its way still, and the kernel would take them for new.
+    /// Notes a change of a directory. Returns whether a reply since the last change carries its attributes: that
+    /// reply may still be in flight, and the kernel would take the old attributes for current ones.
     pub(crate) fn changed(&self, ino: Ino) -> bool {
         let mut tables = self.0.lock();
         tables.inodes.get_mut(&ino).is_some_and(|node| std::mem::take(&mut node.told))
     }
 
-    /// Drops an object that is going to lose its last name, unless it is open: only its attributes stay. Returns whether that is
-    /// so; then [`Inodes::keep`] undoes it.
+    /// Drops an object before it loses its last name, unless it is open: only its attributes stay. Returns whether it
+    /// was dropped; [`Inodes::keep`] undoes it.
     pub(crate) fn let_go(&self, object: &Object) -> bool {
         let mut tables = self.0.lock();
         let Some(node) = tables.inodes.get_mut(&object.ino()) else { return false };
@@ -134,14 +134,14 @@ impl Inodes {
         true
     }
 
-    /// Restores an object that has kept its name.
+    /// Restores an object after [`Inodes::let_go`], because it kept its name.
     pub(crate) fn keep(&self, object: &Object) {
         if let Some(node) = self.0.lock().inodes.get_mut(&object.ino()) {
             node.state = State::Live(object.clone());
         }
     }
 
-    /// Opens an inode.
+    /// Opens an inode, and returns the handle.
     pub(crate) fn open(&self, ino: Ino, open: impl FnOnce(Object) -> Open) -> Answer<u64> {
         let mut tables = self.0.lock();
         let node = tables.inodes.get_mut(&ino).ok_or(Errno::ESTALE)?;
@@ -158,7 +158,7 @@ impl Inodes {
         Ok(handle)
     }
 
-    /// The file or directory of a handle.
+    /// The open file or directory of a handle.
     pub(crate) fn opened(&self, handle: u64) -> Answer<Arc<Open>> {
         self.0.lock().open.get(&handle).cloned().ok_or(Errno::EBADF)
     }
@@ -170,12 +170,12 @@ impl Inodes {
         if let Some(node) = tables.inodes.get_mut(&open.object.ino()) {
             node.opens = node.opens.saturating_sub(1);
         }
-        // It is dropped without the lock.
+        // Dropped outside the lock.
         drop(tables);
         drop(open);
     }
 
-    /// Notes that a file may have capabilities.
+    /// Notes that an open file may now have capabilities.
     pub(crate) fn capable(&self, ino: Ino) {
         let tables = self.0.lock();
         let of_file = tables.open.values().filter(|open| open.object.ino() == ino);
@@ -189,7 +189,7 @@ impl Inodes {
         let gone: Vec<State> =
             inodes.map(|node| std::mem::replace(&mut node.state, State::Stale)).collect();
         let known = tables.inodes.keys().copied().collect();
-        // They are dropped without the lock.
+        // Dropped outside the lock.
         drop(tables);
         drop(gone);
         known
@@ -201,15 +201,15 @@ impl Inodes {
         drop(tables);
     }
 
-    /// The numbers of inodes and of open handles.
+    /// Counts of inodes and of open handles.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let tables = self.0.lock();
         (tables.inodes.len(), tables.open.len())
     }
 }
 
-/// The error for an inode that is gone. A rename may have put another object under its name, unless it is a directory: with
-/// ESTALE the kernel looks the name up again.
+/// The error for a deleted inode. A rename may have put another file under its name; with ESTALE the kernel looks the
+/// name up again. A directory gives ENOENT.
 fn gone(inode: &Inode) -> Errno {
     match inode.kind {
         FileType::Directory => Errno::ENOENT,

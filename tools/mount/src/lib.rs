@@ -1,8 +1,9 @@
-//! `betr mount`: an image as a live file system, through FUSE; and `betr status`, what its server says of itself.
+//! `betr mount`: an image as a live file system, through FUSE; and `betr status`, the state of its server.
 //!
-//! Requests come from the kernel on several threads (`adapter`), mean something (`requests`), and look at or change
-//! the one file system (`server`). Snapshots that are shown are file systems of their own (`snapshots`). Without `-f` the
-//! command starts itself a second time in the background (`background`) and ends when that says that the mount works.
+//! The kernel's requests arrive on several threads (`adapter`), are translated into operations (`requests`), and read
+//! or change the one file system (`server`). Each shown snapshot is a file system of its own (`snapshots`). Without
+//! `-f` the command starts itself a second time in the background (`background`), and ends when that process reports
+//! that the mount works.
 
 mod adapter;
 mod attr;
@@ -34,7 +35,7 @@ use log::Log;
 use mountpoint::Unmounter;
 use options::Options;
 
-/// How it ends, as mount(8) says.
+/// Exit codes, with the meanings of mount(8).
 pub const EXIT_CODES: ExitCodes = ExitCodes {
     how: "",
     codes: &[
@@ -101,7 +102,7 @@ pub struct Args {
     directory: PathBuf,
 }
 
-/// Why it was not mounted.
+/// Why mounting failed.
 enum Trouble {
     /// The command line is wrong.
     Usage(Failure),
@@ -117,7 +118,7 @@ impl From<Failure> for Trouble {
     }
 }
 
-/// Runs the tool. It says itself what was wrong: its codes mean something else than those of other tools.
+/// Runs the tool. It prints errors itself, since its exit codes differ from those of other tools.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let (exit, failure) = match carry_out(args, io) {
         Ok(exit) => return Ok(exit),
@@ -130,7 +131,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 }
 
 fn carry_out(args: &Args, io: &mut Io) -> Result<Exit, Trouble> {
-    // What is wrong with it is said where it is opened.
+    // A path that cannot be resolved is reported when the image is opened.
     let image = args.image.canonicalize().unwrap_or_else(|_| args.image.clone());
     let directory = whole(&args.directory)?;
     if !directory.is_dir() {
@@ -148,7 +149,7 @@ fn carry_out(args: &Args, io: &mut Io) -> Result<Exit, Trouble> {
     if args.helper && args.foreground {
         return Ok(Exit::DONE);
     }
-    // The server in the background has the same words.
+    // The server in the background parses the same words, and would repeat these notes.
     for (word, why) in options.ignored.iter().filter(|_| !args.ready) {
         io.note(&format!(
             "betr: -o {}: nothing changes by that: {why}",
@@ -166,14 +167,14 @@ fn carry_out(args: &Args, io: &mut Io) -> Result<Exit, Trouble> {
     }
 }
 
-/// A file system that this process serves itself, beside whatever else it does.
+/// A file system that threads of this process serve. Dropping it unmounts.
 pub struct Mounted {
     unmounter: Unmounter,
     serving: Option<JoinHandle<std::io::Result<()>>>,
 }
 
 impl Mounted {
-    /// Mounts a file system at a directory; `name` is what the list of mounts calls it.
+    /// Mounts a file system at a directory; `name` is its source in the list of mounts.
     pub fn new(fs: Fs, name: &Path, directory: &Path) -> Result<Mounted, Failure> {
         let directory = whole(directory)?;
         let options = Options::parse(name.into(), &[], false)?;
@@ -184,7 +185,7 @@ impl Mounted {
         Ok(Mounted { unmounter, serving })
     }
 
-    /// Unmounts it; everything is durable then.
+    /// Unmounts it, after which all changes are durable.
     pub fn unmount(mut self) -> std::io::Result<()> {
         self.end()
     }
@@ -203,7 +204,7 @@ impl Drop for Mounted {
     }
 }
 
-/// A path that leads to the same place from everywhere.
+/// The absolute path, independent of the working directory.
 fn whole(path: &Path) -> Result<PathBuf, Failure> {
     path.canonicalize().map_err(|error| Failure::failed(format!("{}: {error}", show::path(path))))
 }

@@ -1,4 +1,4 @@
-//! A mount from its beginning to its end.
+//! A mount: opening the image, serving it, unmounting at a signal.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use crate::server::Server;
 use crate::snapshots;
 use crate::status::Socket;
 
-/// After a signal, files may stay open for so long before they are taken away.
+/// Time after a signal in which programs can close files, before changes are refused.
 const GRACE: Duration = Duration::from_secs(2);
-/// Where the host has no room, a mount holds as many bytes of writes in memory as its cache has, and at least 64 MiB: a
-/// checkpoint writes at most what is dirty in the cache.
+/// While the host is full, a mount holds written blocks in memory, up to the size of its cache, and at least 64 MiB:
+/// a checkpoint writes at most the dirty part of the cache.
 const HELD_MIN: usize = 64 << 20;
-/// What the kernel reads ahead, in KiB.
+/// The kernel's read-ahead, in KiB.
 const READ_AHEAD: &str = "1024";
 
 /// Mounts an image at a directory, and serves it until it is unmounted.
@@ -49,7 +49,7 @@ pub(crate) fn serve(
     background::lift_limits().map_err(|error| {
         Failure::failed(format!("{shown}: the limits of this process: {error}"))
     })?;
-    // Those who wait for the image know the server by its name.
+    // Commands that wait for the image recognise the server by its thread name.
     let name = std::ffi::CString::new(image::SERVER).expect("it has no zeros");
     let _ = rustix::thread::set_name(&name);
     let (image, fs) = open(&mut options, io)?;
@@ -61,7 +61,7 @@ pub(crate) fn serve(
         let at = show::path(directory);
         Failure::failed(format!("{shown}: cannot be mounted at {at}: {error}"))
     };
-    // From here on a signal waits until there is something to unmount.
+    // From here on a signal is queued until the file system can be unmounted.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(not_mounted)?;
     let mount = Mount::new(fs, Some(image), options, directory, log);
     let mount = mount.map_err(not_mounted)?;
@@ -79,7 +79,7 @@ pub(crate) fn serve(
     Ok(if server.state().errors == 0 { Exit::DONE } else { Exit::MOUNT_FAILED })
 }
 
-/// A file system at its mountpoint, whose requests are not answered yet.
+/// A mounted file system that does not answer requests yet.
 pub(crate) struct Mount {
     pub server: Arc<Server>,
     session: Session<Adapter>,
@@ -105,12 +105,12 @@ impl Mount {
         Ok(Mount { server, session, placed })
     }
 
-    /// What unmounts it.
+    /// A handle that unmounts it.
     pub(crate) fn unmounter(&self) -> Unmounter {
         self.placed.unmounter()
     }
 
-    /// Answers requests until it is unmounted. Then everything is durable.
+    /// Answers requests until it is unmounted. On return all changes are durable.
     pub(crate) fn serve(self) -> std::io::Result<()> {
         let Mount { server, session, placed } = self;
         let tending = thread::spawn(move || server.tend());
@@ -123,7 +123,7 @@ impl Mount {
     }
 }
 
-/// Opens the image. One that cannot be written is opened for reading.
+/// Opens the image, read-only if it is write-protected or damaged.
 fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> {
     let image = match options.read_only {
         true => image::open(&options.image, Access::Read)?,
@@ -147,14 +147,14 @@ fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> 
         None => Arc::new(HoldingDevice::new(file, options.cache.max(HELD_MIN))),
     };
     let opened = match open_volume(options, &device, nonces()?) {
-        // What is damaged and cannot be written may still be read.
+        // A damaged image that cannot be opened for writing may still be readable.
         Err(error) if error.is_damage() && !options.read_only => {
             io.note(&format!(
                 "{}: damaged, mounted read-only: {error}; check it with 'betr fsck -fn'",
                 options.shown()
             ))?;
             options.read_only = true;
-            // Where its identity block is damaged there is no room for that.
+            // Fails if the identity block itself is damaged.
             let _ = note_error(&Disk::new(device.clone()), true);
             open_volume(options, &device, nonces()?)
         }
@@ -187,7 +187,8 @@ fn open_volume(
     Ok(Volume::open(device.clone(), open)?.0)
 }
 
-/// The kernel reads ahead as much as one request holds. Where that cannot be set it reads less.
+/// Sets the kernel's read-ahead to the size of one request. Without the right to do so, the kernel's smaller default
+/// stays.
 fn read_ahead(directory: &Path) {
     if let Some(mounted) = what_is_mounted_at(directory) {
         let (major, minor) = (rustix::fs::major(mounted.device), rustix::fs::minor(mounted.device));
@@ -195,8 +196,8 @@ fn read_ahead(directory: &Path) {
     }
 }
 
-/// Unmounts at SIGTERM, SIGINT and SIGHUP. Files that are still open fail then, but nothing is lost that was
-/// written.
+/// Unmounts at SIGTERM, SIGINT and SIGHUP. After the grace time writes to files that are still open fail;
+/// acknowledged writes are kept.
 fn end_at_signals(
     mut signals: Signals,
     server: &Arc<Server>,

@@ -1,7 +1,7 @@
-//! Where a mount says what went wrong: to standard error in the foreground, else to the system's log, or to a file where there is
-//! none.
+//! Where a mount logs errors: standard error in the foreground, else the system's log, or a file if no log daemon
+//! listens.
 //!
-//! The system's log is the socket that syslog(3) writes to; the form of a line is that of RFC 3164.
+//! The system's log is the socket that syslog(3) writes to; a line has the form of RFC 3164.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -11,14 +11,14 @@ use std::path::PathBuf;
 use betr_cli::time::format_utc;
 use betr_cli::volume::clock_now;
 
-/// Where system programs send their lines.
+/// The socket of the log daemon.
 const SOCKET: &str = "/dev/log";
 /// The facility of system daemons, and the severity of an error.
 const PRIORITY: u32 = 3 << 3 | 3;
-/// The log file if no log daemon listens, below the user's directory for logs.
+/// The log file if no log daemon listens; [`file`] gives its directory.
 const FILE: &str = "betr.log";
 
-/// Where lines go.
+/// Destination of log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Log {
     Stderr,
@@ -26,7 +26,7 @@ pub(crate) enum Log {
 }
 
 impl Log {
-    /// Reports an error.
+    /// Logs an error.
     pub(crate) fn error(&self, text: &str) {
         match self {
             Log::Stderr => eprintln!("betr: {text}"),
@@ -35,7 +35,7 @@ impl Log {
                 let sent = UnixDatagram::unbound()
                     .and_then(|socket| socket.send_to(line.as_bytes(), SOCKET));
                 if sent.is_err() {
-                    // Where that cannot be written either, `betr status` has the last line.
+                    // If the file cannot be written either, `betr status` still has the last error.
                     let _ = append(text);
                 }
             }
@@ -43,7 +43,7 @@ impl Log {
     }
 }
 
-/// Adds a line to the file.
+/// Appends a line to the log file.
 fn append(text: &str) -> std::io::Result<()> {
     let Some(path) = file() else { return Ok(()) };
     let mut file = OpenOptions::new().create(true).append(true).open(path)?;
@@ -51,7 +51,7 @@ fn append(text: &str) -> std::io::Result<()> {
     writeln!(file, "{} betr[{}]: {text}", format_utc(now.secs, now.nanos), std::process::id())
 }
 
-/// `/var/log/betr.log`, or for users without rights there `betr.log` in `$XDG_STATE_HOME` or `~/.local/state`.
+/// `/var/log/betr.log` for root; for other users `betr.log` in `$XDG_STATE_HOME` or `~/.local/state`.
 fn file() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from("/var/log").join(FILE));

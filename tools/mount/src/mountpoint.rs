@@ -1,4 +1,5 @@
-//! Putting a FUSE file system in its place, and taking it away: mount(2) for root, the helper of libfuse for others.
+//! Mounting and unmounting a FUSE file system: with mount(2) for root, with fusermount for other
+//! users.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -16,20 +17,21 @@ use rustix::process::{getgid, getuid};
 use crate::adapter::Adapter;
 use crate::options::Options;
 
-/// Where the kernel lets programs serve a file system.
+/// The device through which the kernel lets a process serve a file system.
 const FUSE: &str = "/dev/fuse";
-/// Threads that serve requests; those that change something have half of them.
+/// Threads that serve requests; at most half of them work on changes.
 const THREADS: usize = 16;
 pub(crate) const CHANGERS: usize = THREADS / 2;
 
-/// A mount that is unmounted when this is dropped, unless it is gone already.
+/// A mount that is unmounted when this is dropped, unless it has ended.
 pub(crate) struct Mounted(Unmounter);
 
-/// Takes a mount away.
+/// A handle that unmounts a file system.
 #[derive(Clone)]
 pub(crate) struct Unmounter(Arc<Mutex<Option<Mechanism>>>);
 
-/// How a mount is taken away. What is mounted there has a number: another may have come in its place.
+/// How to unmount. `number` is the device number of the mount: another one may have been mounted at the directory
+/// since.
 enum Mechanism {
     Unmount { directory: PathBuf, number: Option<u64> },
     Helper(SessionUnmounter),
@@ -46,12 +48,12 @@ impl Mounted {
 }
 
 impl Unmounter {
-    /// It has been unmounted: what is mounted there from now on is not ours.
+    /// The mount has ended: whatever is mounted there from now on is left alone.
     pub(crate) fn let_be(&self) {
         *self.0.lock() = None;
     }
 
-    /// Unmounts it. Open files remain usable until the server ends.
+    /// Unmounts it. Open files stay usable until the server ends.
     pub(crate) fn unmount(&self) -> io::Result<()> {
         let way = self.0.lock().take();
         match way {
@@ -74,7 +76,7 @@ fn number_at(directory: &Path) -> Option<u64> {
     what_is_mounted_at(directory).map(|MountedAt { device, .. }| device)
 }
 
-/// Mounts what the adapter answers for.
+/// Mounts the file system that the adapter serves.
 pub(crate) fn mount_at(
     adapter: Adapter,
     options: &Options,
@@ -91,7 +93,7 @@ pub(crate) fn mount_at(
         let session = Session::from_fd(adapter, device, config.acl, config)?;
         return Ok((session, placed));
     }
-    // The helper does as it is told in text, where a comma ends a word.
+    // The helper takes its options as text, with a comma as the separator.
     let name = options.image.to_string_lossy().replace('\\', "\\\\").replace(',', "\\,");
     config.mount_options = vec![
         MountOption::FSName(name),
@@ -104,14 +106,14 @@ pub(crate) fn mount_at(
         (options.read_only, MountOption::RO),
     ];
     config.mount_options.extend(wanted.into_iter().filter(|(is, _)| *is).map(|(_, option)| option));
-    // The helper says only that it has failed.
+    // The helper reports no reason when it fails, so `/dev/fuse` is tried first.
     OpenOptions::new().read(true).write(true).open(FUSE).map_err(no_fuse)?;
     let mut session = Session::new(adapter, directory, &config)?;
     let placed = Mounted::new(Mechanism::Helper(session.unmount_callable()));
     Ok((session, placed))
 }
 
-/// An error that says that the kernel has no FUSE, or keeps it to others.
+/// An error that says that FUSE is missing, or that this user may not use it.
 fn no_fuse(error: io::Error) -> io::Error {
     let text = format!(
         "{FUSE}: {error}; betr mount needs FUSE (modprobe fuse; in a container, the device)"
@@ -119,7 +121,7 @@ fn no_fuse(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
-/// Mounts, and returns the kernel's end of it.
+/// Mounts with mount(2), and returns the descriptor of `/dev/fuse` for the requests.
 fn by_root(options: &Options, directory: &Path) -> io::Result<OwnedFd> {
     let device = OpenOptions::new().read(true).write(true).open(FUSE).map_err(no_fuse)?;
     let mode = std::fs::metadata(directory)?.mode();
@@ -137,7 +139,7 @@ fn by_root(options: &Options, directory: &Path) -> io::Result<OwnedFd> {
     Ok(device.into())
 }
 
-/// What the kernel shall forbid.
+/// Restrictions that the kernel enforces.
 pub(crate) fn flags(options: &Options) -> MountFlags {
     let flags = [
         (options.read_only, MountFlags::RDONLY),

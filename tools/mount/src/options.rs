@@ -1,4 +1,4 @@
-//! The options of `-o`, in the manner of mount(8).
+//! The options of `-o`, in the syntax of mount(8).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,48 +9,48 @@ use betr_core::format::is_hold_name;
 /// How an image is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// The image, with its whole path.
+    /// The absolute path of the image.
     pub image: PathBuf,
     pub read_only: bool,
-    /// Show the last checkpoint, and leave the log alone.
+    /// Show the last checkpoint, without recovery from the log.
     pub no_recovery: bool,
-    /// The snapshot that is shown.
+    /// The snapshot to show.
     pub snapshot: Option<String>,
     /// Show all snapshots below `.betr/snapshots`.
     pub snapshots: bool,
-    /// The plan that is laid over the image.
+    /// The file of a repair plan that is applied to the view, not to the image.
     pub overlay: Option<PathBuf>,
-    /// Where the image begins in its file, in bytes.
+    /// Byte offset of the image in its file.
     pub offset: u64,
     pub allow_other: bool,
-    /// Whom all files are shown to belong to.
+    /// The owner shown for all files, instead of the stored one.
     pub uid: Option<u32>,
     pub gid: Option<u32>,
-    /// Each change is durable when it returns.
+    /// Each change is durable on return.
     pub sync: bool,
     pub noatime: bool,
-    /// Whether any error of the image or its device ends all changes.
+    /// Whether any error of the image or its device makes the mount read-only.
     pub read_only_after_errors: bool,
-    /// Seconds after which changes are durable at the latest.
+    /// Interval of syncs: changes are durable after this time at the latest.
     pub commit: Duration,
-    /// Seconds after which a checkpoint makes the log short again.
+    /// Interval of checkpoints, which shorten the log.
     pub checkpoint: Duration,
-    /// How much memory the cache takes, in bytes.
+    /// Size of the cache, in bytes.
     pub cache: usize,
-    /// Change how it is mounted already.
+    /// Change the options of an existing mount.
     pub remount: bool,
-    /// Options that the kernel knows, and that change a default of ours.
+    /// Options that the kernel enforces.
     pub nosuid: bool,
     pub nodev: bool,
     pub noexec: bool,
     pub nosymfollow: bool,
-    /// Whether blocks that become free are given back to the host.
+    /// Whether freed blocks are returned to the host (discard).
     pub discard: bool,
-    /// Words that mean something elsewhere and change nothing here, each with the reason.
+    /// Accepted options without effect here, each with the reason.
     pub ignored: Vec<(String, &'static str)>,
 }
 
-/// What is said in tables of mounts, and not honoured.
+/// Options of other file systems that occur in fstab(5) and have no effect here.
 const IGNORED: [(&[&str], &str); 6] = [
     (&["strictatime"], "times of access are kept as relatime does"),
     (&["noacl", "nouser_xattr"], "lists and attributes are always kept and obeyed"),
@@ -66,13 +66,13 @@ const IGNORED: [(&[&str], &str); 6] = [
     ),
 ];
 
-/// The least memory that a cache can do with.
+/// The smallest cache, in bytes.
 pub(crate) const CACHE_MIN: u64 = 8 << 20;
 
 impl Options {
-    /// What the words of `-o` say.
+    /// Parses the words of `-o`.
     ///
-    /// An unknown option is an error, unless those are to be ignored.
+    /// An unknown option is an error, unless `sloppy` is set.
     pub(crate) fn parse(
         image: PathBuf,
         words: &[String],
@@ -86,7 +86,7 @@ impl Options {
             snapshots: false,
             overlay: None,
             offset: 0,
-            // Who mounts for all is root, as with other file systems: permissions say who may what.
+            // root mounts for all users, as with other file systems: permissions decide about access.
             allow_other: rustix::process::geteuid().is_root(),
             uid: None,
             gid: None,
@@ -105,7 +105,7 @@ impl Options {
             ignored: Vec::new(),
         };
         let words = words.iter().flat_map(|words| words.split(','));
-        // Then mount(8) repeats what the kernel says of the mount.
+        // For a remount mount(8) repeats the options that the kernel lists.
         let sloppy = sloppy || words.clone().any(|word| word == "remount");
         for word in words.filter(|word| !word.is_empty()) {
             options.take(word, sloppy)?;
@@ -175,7 +175,7 @@ impl Options {
                 bytes => self.cache = bytes as usize,
             },
             _ if name.starts_with("x-") || name.starts_with("X-") => {}
-            // What mount(8) and fstab say to others.
+            // Options for mount(8) itself and other programs.
             "user" | "helper" | "uhelper" | "comment" => {}
             _ if let Some(why) = why_ignored(name) => self.ignored.push((word.to_owned(), why)),
             _ if value.is_some() && !sloppy => return Err(wrong("no such option")),
@@ -203,7 +203,7 @@ impl Options {
             "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "nouser" | "users"
             | "nousers" | "owner" | "noowner" | "group" | "nogroup" | "loop" | "silent"
             | "loud" => {}
-            // What is so anyway, or makes no difference.
+            // The default here, or without effect.
             "diratime"
             | "nodiratime"
             | "norelatime"
@@ -225,13 +225,13 @@ impl Options {
         Ok(())
     }
 
-    /// The image's path, for people.
+    /// The image's path, printable.
     pub(crate) fn shown(&self) -> String {
         show::path(&self.image).to_string()
     }
 }
 
-/// Why a word is not honoured, if it is one of those.
+/// Why an option has no effect; `None` if it is not in the table.
 fn why_ignored(name: &str) -> Option<&'static str> {
     IGNORED.into_iter().find(|(words, _)| words.contains(&name)).map(|(_, why)| why)
 }
@@ -277,7 +277,7 @@ mod tests {
         assert!(Options::parse("/i".into(), &["inode64,a=b".into()], true).is_ok());
     }
 
-    /// Lines of real tables of mounts.
+    /// Lines of real fstab(5) files.
     #[test]
     fn words_of_other_file_systems_are_honoured_or_named() {
         let ignored = |words: &str| -> Vec<String> {

@@ -1,4 +1,5 @@
-//! `-o remount`: changes what the kernel allows at a mount. The server stays the same, and the image as open as it is.
+//! `-o remount`: changes the kernel's flags of a mount. The server goes on, and its image stays open with the same
+//! access.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use crate::mountpoint::flags;
 use crate::options::Options;
 use crate::status;
 
-/// Changes how an image is mounted.
+/// Remounts an image with new flags.
 pub(crate) fn remount(options: &Options, directory: &Path) -> Result<Exit, Failure> {
     let at = show::path(directory);
     let failed = |what: String| Failure::failed(format!("{at}: {what}"));

@@ -1,4 +1,5 @@
-//! Going back to a snapshot while the volume is mounted: nothing may be open, and the kernel has to forget all that it knows.
+//! Rollback to a snapshot while the volume is mounted: no handle may be open, and the kernel's caches are invalidated
+//! afterwards.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -13,15 +14,15 @@ use fuser::INodeNo;
 
 use crate::server::Server;
 
-/// What has been closed may be open for 1 second more: the kernel tells it in the background.
+/// Waits 1 second for handles to be closed: the kernel sends RELEASE asynchronously.
 const CLOSING: Duration = Duration::from_secs(1);
-/// It is looked at each 10 milliseconds.
+/// Interval between checks for open handles.
 const LOOK: Duration = Duration::from_millis(10);
 
 type Names = BTreeSet<Vec<u8>>;
 
 impl Server {
-    /// Makes the volume what it was when a snapshot was taken.
+    /// Makes the volume the state that a snapshot keeps.
     pub(crate) fn roll_back(&self, change: &HoldChange) -> Result<()> {
         let begun = Instant::now();
         let alone = loop {
@@ -36,26 +37,26 @@ impl Server {
             std::thread::sleep(LOOK);
         };
         let mut names = Names::new();
-        // A root that cannot be read has no names that the kernel could know and would not be told are stale.
+        // If the root cannot be read, the kernel has no names in it either.
         let _ = self.shared.read(|fs| add_names(fs, &mut names));
         let done = self.shared.change_holds(change);
         let is_refusal = matches!(done, Err(Error::Input(_) | Error::NoSpace { .. }));
-        // The checkpoint may meet a lack of space after the trees were switched.
+        // The checkpoint may run out of space after the trees were switched; then the volume has failed.
         if is_refusal && !self.look(|fs| fs.volume().has_failed()) {
             return done;
         }
-        // Whether it is durable or not, what there were handles of is not there any more.
+        // Durable or not, the trees were switched, so objects of the old state are stale.
         let known = self.inodes.make_stale();
-        // Reads of what is not there any more.
+        // Pending times of access of stale inodes.
         self.accesses.lock().clear();
         let entered = self.shared.read(|fs| {
             self.inodes.enter(&fs.root()?);
             add_names(fs, &mut names)
         });
-        // Until the kernel has been told, what it has cached of a file is not to be used by those who open it.
+        // Until the kernel's caches are invalidated, opening a file must not keep its cached pages.
         self.is_telling.store(true, Ordering::SeqCst);
         drop(alone);
-        // With an entry of the root the kernel forgets all that is below it.
+        // Invalidating an entry of the root makes the kernel forget everything below it.
         let root = INodeNo(ROOT_INO.0);
         names.iter().for_each(|name| self.tell_gone(root, OsStr::from_bytes(name)));
         known.into_iter().for_each(|ino| self.tell_stale(ino));
@@ -64,7 +65,7 @@ impl Server {
     }
 }
 
-/// The names in the root directory.
+/// Adds the names in the root directory.
 fn add_names(fs: &Fs, names: &mut Names) -> Result<()> {
     let mut listing = fs.listing(&fs.root()?, None)?;
     while let Some(entry) = fs.next_entry(&mut listing)? {

@@ -1,8 +1,8 @@
-//! The state that all requests share: the file system, the inodes that the kernel knows, and the errors met.
+//! The state that all requests share: the file system, the inodes that the kernel references, and the errors met.
 //!
-//! A failed read fails its request alone, unless `errors=remount-ro` is set. When the volume
-//! itself has failed (poisoned), the mount becomes read-only, and changes that were not synced before are lost, which the log says. After
-//! any other error acknowledged changes still become durable.
+//! A failed read fails only its own request, unless `errors=remount-ro` is set. If the volume is poisoned, the mount
+//! becomes read-only; changes since the last sync are lost, and the log says so. After any other error acknowledged
+//! changes still become durable.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -27,23 +27,23 @@ use crate::log::Log;
 use crate::options::Options;
 use crate::snapshots::Snapshots;
 
-/// Bytes of deleted files, and the share of the image's, from which on a checkpoint gives them back.
+/// A checkpoint frees the space of deleted files once they amount to 16 MiB and 1/64 of the image.
 const FREED_MIN: u64 = 16 << 20;
 const FREED_SHARE: u64 = 64;
 
-/// After 5 seconds without a change buffers with deletes are drained, so that space is free well within half a minute after a large
-/// delete.
+/// After 5 seconds without a change the tender drains buffers with deletes, so that the space of a large delete is
+/// free well within 30 seconds.
 const IDLE: Duration = Duration::from_secs(5);
-/// Buffers that are drained per piece for that: some 10 ms, during which other requests wait.
+/// Buffers drained per piece: about 10 ms, during which other requests wait.
 const RECLAIMED: u64 = 16;
 
-/// The most lines of errors in the log, 100: a bad device fails each request.
+/// At most 100 errors are logged: with a bad device every request fails.
 const ERRORS_TOLD: u64 = 100;
 
-/// How long an unmount waits for space on the host; commands that wait for the image give up after the same time.
+/// How long an unmount retries while the host is full. Commands that wait for the image give up after the same time.
 const ROOM_COMES: Duration = Duration::from_secs(60);
 
-/// How often the list of mounts is read.
+/// Interval between reads of the list of mounts, and between retries of an unmount while the host is full.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The server of a mounted image.
@@ -52,16 +52,16 @@ pub(crate) struct Server {
     pub inodes: Inodes,
     /// Locked shared by each request, and exclusively by a rollback, which makes all handles stale.
     pub requests: RwLock<()>,
-    /// Whether the kernel is being told that its caches are stale.
+    /// A rollback is invalidating the kernel's caches.
     pub is_telling: AtomicBool,
     /// Locked by each command that changes snapshots.
     pub changing_snapshots: Mutex<()>,
     pub options: Options,
     /// The snapshots shown below `.betr`, with `-o snapshots`.
     pub snapshots: Option<Snapshots>,
-    /// For the server of a snapshot: the server of the mount, which reports its errors, and the snapshot's name.
+    /// In the server of a snapshot: the server of the mount, which reports its errors, and the name of the snapshot.
     mount: Option<(Weak<Server>, String)>,
-    /// The file of the image, if it has one, and what its path led to at the last sync.
+    /// The file of the image, if it has one, and what its path named at the last sync.
     image: Option<OpenImage>,
     standing: Mutex<Standing>,
     /// The mountpoint.
@@ -69,23 +69,23 @@ pub(crate) struct Server {
     /// The channel for invalidations of the kernel's caches.
     notifier: OnceLock<Notifier>,
     pub counters: Counters,
-    /// Inodes with a time of access that is not written yet.
+    /// Pending times of access.
     pub accesses: Mutex<HashMap<Ino, Time>>,
     pub log: Log,
-    /// When the mount's options about times of access were last read from the list of mounts, and
-    /// whether times of access stay unchanged.
+    /// When the mount's options about times of access were last read from the list of mounts, and whether they forbid
+    /// updates.
     place: Mutex<(Instant, bool)>,
     /// Whether the mount is read-only, by option or after an error.
     read_only: AtomicBool,
-    /// Whether it is being unmounted while requests still come.
+    /// The server was told to stop; requests may still arrive, and changes are refused.
     ending: AtomicBool,
-    /// Bytes of deleted files that a checkpoint would free.
+    /// Bytes of deleted files whose space the next checkpoint frees.
     freed: AtomicU64,
-    /// Whether the host is out of space.
+    /// The host is out of space.
     host_full: AtomicBool,
     /// The number of errors of the image or its device.
     errors: AtomicU64,
-    /// The last of them, and the one that ended all changes.
+    /// The last error, and the one that made the mount read-only.
     told: Mutex<Told>,
     /// Wakes [`Server::tend`]: a checkpoint is due, or the mount ends.
     due: Mutex<Due>,
@@ -99,7 +99,7 @@ struct Due {
     end: bool,
 }
 
-/// Numbers of a mount for its status, besides those of operations.
+/// Figures for `betr status`, besides the counters of operations.
 pub(crate) struct State {
     pub read_only: bool,
     pub host_full: bool,
@@ -109,7 +109,7 @@ pub(crate) struct State {
     pub uptime: Duration,
 }
 
-/// Reported errors.
+/// The text of reported errors.
 #[derive(Clone, Default)]
 pub(crate) struct Told {
     /// The last one.
@@ -178,7 +178,7 @@ impl Server {
         let _ = self.notifier.set(notifier);
     }
 
-    /// Invalidates the attributes of an inode in the kernel's cache, also those of a reply that is still on its way.
+    /// Invalidates the attributes of an inode in the kernel's cache, also those of a reply that is still in flight.
     pub(crate) fn tell_changed(&self, ino: Ino) {
         if let Some(notifier) = self.notifier.get() {
             // The kernel may have forgotten the inode.
@@ -194,8 +194,8 @@ impl Server {
         }
     }
 
-    /// Invalidates a name in the kernel's cache, with all below it that is not in use. The kernel waits for lookups in the directory first:
-    /// no request may wait for this.
+    /// Invalidates a name in the kernel's cache, with all cached entries below it that are not in use. The kernel
+    /// first waits for lookups in the directory to be answered, so no request may wait for this call.
     pub(crate) fn tell_gone(&self, directory: INodeNo, name: &OsStr) {
         if let Some(notifier) = self.notifier.get() {
             // The kernel may have forgotten the directory.
@@ -208,15 +208,15 @@ impl Server {
         self.wake.notify_one();
     }
 
-    /// The numbers of inodes that the kernel knows, and of open handles.
+    /// Counts of inodes that the kernel references, and of open handles.
     pub(crate) fn inode_counts(&self) -> (usize, usize) {
         let (inodes, opens) = self.inodes.counts();
         let of_snapshots = self.snapshots.as_ref().map_or((0, 0), Snapshots::counts);
         (inodes + of_snapshots.0, opens + of_snapshots.1)
     }
 
-    /// Whether times of access are not to be changed. `mount -o remount` is between the user and the kernel: it is
-    /// seen in the list of mounts.
+    /// Whether times of access are left unchanged. The kernel does not tell the server of `mount -o remount,noatime`;
+    /// only the list of mounts shows it.
     pub(crate) fn leaves_accesses(&self) -> bool {
         if self.options.noatime || self.is_read_only() {
             return true;
@@ -240,14 +240,14 @@ impl Server {
         self.shared.read(look).map_err(|error| self.failed(&error))
     }
 
-    /// Runs a change; with the option `sync` it is durable afterwards.
+    /// Runs a change. With `-o sync` it is durable on return.
     pub(crate) fn change<T>(&self, act: impl FnOnce(&mut Fs) -> betr_core::Result<T>) -> Answer<T> {
         if self.is_read_only() {
             return Err(Errno::EROFS);
         }
         let (mut full, mut late) = (false, false);
         let done = self.shared.change(|fs| {
-            // A late caller must not be told that it is done.
+            // Once the server stops, the last checkpoint may be over: the change would be acknowledged and lost.
             late = self.ending.load(Ordering::Relaxed);
             if late {
                 return Err(Refusal::NotPermitted.into());
@@ -270,12 +270,12 @@ impl Server {
         Ok(done)
     }
 
-    /// `bytes` of files were deleted: a large amount is not left to the next checkpoint.
+    /// Counts `bytes` of a deleted file: past a threshold a checkpoint is made early, to free the space.
     pub(crate) fn gives_back(&self, bytes: u64) {
         self.freed.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Makes everything durable.
+    /// Makes all changes durable, and checks the file of the image first.
     pub(crate) fn sync(&self) -> Answer<()> {
         if self.options.read_only {
             return Ok(());
@@ -286,7 +286,7 @@ impl Server {
         Ok(())
     }
 
-    /// Checks that the file of the image has its length, and that its path still leads to it.
+    /// Checks that the file of the image still has its length, and that its path still names it.
     pub(crate) fn look_at_host(&self) -> Answer<()> {
         let Some(image) = &self.image else { return Ok(()) };
         let standing = standing(image);
@@ -295,20 +295,20 @@ impl Server {
             self.log.error(&format!("{}: {text}", self.options.shown()));
         }
         image.check_len().map_err(|source| {
-            // The part that was cut off is lost, and writes there fail.
+            // The file was truncated: its tail is lost, and writes there fail.
             let error = betr_core::Error::Io { op: "sync", place: Place::Image, source };
             self.report(error.to_string(), Blame::Image, true);
             Errno::EIO
         })
     }
 
-    /// The number of an error; one of the image or its device is reported.
+    /// The error number for the kernel. Reports the error if the image, its device or the program is to blame.
     pub(crate) fn failed(&self, error: &betr_core::Error) -> Errno {
         if error.is_host_full() && !self.host_full.swap(true, Ordering::Relaxed) {
             let text = "changes wait in memory, and others are refused, until there is room";
             self.log.error(&format!("{}: {error}: {text}", self.options.shown()));
         }
-        // A poisoned volume takes no changes, whatever this error is. A refusal has changed nothing.
+        // A poisoned volume takes no changes, whichever error this is. A refused operation has changed nothing.
         let refused = matches!(error, betr_core::Error::Refused(_));
         let failed = !refused && self.look(|fs| fs.volume().has_failed());
         if error.blame() != Blame::Request || failed {
@@ -318,7 +318,7 @@ impl Server {
         of_error(error)
     }
 
-    /// Notes that all changes are durable: a host that was full has space again.
+    /// All changes are durable: if the host was full, it has space again.
     fn has_room(&self) {
         if self.host_full.swap(false, Ordering::Relaxed) {
             let text = "there is room again where the image is stored; all changes are durable";
@@ -326,15 +326,15 @@ impl Server {
         }
     }
 
-    /// Reports a request that has panicked, which is a bug.
+    /// Reports a panic in a request, which is a bug.
     pub(crate) fn panicked(&self) -> Errno {
         let text = "a request has panicked: please report this";
         self.report(text.into(), Blame::Program, true);
         Errno::EIO
     }
 
-    /// Reports an error. One of the image or its device is noted in the image. If it `ends` changes, the mount
-    /// is read-only from now on.
+    /// Reports an error. Damage of the image or its device sets the error flag in the image. With `ends` the mount
+    /// becomes read-only.
     fn report(&self, text: String, blame: Blame, ends: bool) {
         if let Some((mount, name)) = &self.mount {
             let Some(mount) = mount.upgrade() else { return };
@@ -348,7 +348,7 @@ impl Server {
             self.log.error(&format!("{}: {text}: {error}", self.options.shown()));
         }
         let mut told = self.told.lock();
-        // The same place may be read again and again.
+        // Repeated reads of one damaged place are logged once.
         if before < ERRORS_TOLD && told.last.as_ref() != Some(&text) {
             self.log.error(&format!("{}: {text}", self.options.shown()));
         }
@@ -363,18 +363,19 @@ impl Server {
         told.last = Some(text);
     }
 
-    /// Syncs each second, or as the option `commit` says, and makes checkpoints, until the mount ends.
+    /// The loop of the tender thread: a sync per second, or per `-o commit` seconds, checkpoints, and draining when
+    /// idle. Returns when the mount ends.
     pub(crate) fn tend(&self) {
         let (mut last, mut synced) = (Instant::now(), Instant::now());
         let mut quiet = (Msn(0), Instant::now());
         let mut is_told = false;
-        // Orphans that a power cut has left.
+        // Delete orphans that a power cut left.
         if !self.options.read_only
             && let Err(error) = self.shared.tend(Fs::reap)
         {
             self.failed(&error);
         }
-        // Makes a recovery durable now, so that the first change need not wait for it.
+        // Make a recovery durable now, so that the first change need not wait for it.
         if !self.options.read_only
             && self.look(|fs| fs.volume().needs_fence() && fs.volume().has_changes())
             && let Err(error) = self.shared.checkpoint()
@@ -388,7 +389,7 @@ impl Server {
             }
             let Due { checkpoint, end } = std::mem::take(&mut *due);
             drop(due);
-            // The checkpoint may have been made meanwhile.
+            // Another thread may have made the checkpoint in the meantime.
             let checkpoint = checkpoint && self.look(|fs| fs.volume().nears_checkpoint());
             if end {
                 return;
@@ -447,7 +448,7 @@ impl Server {
                     self.freed.store(0, Ordering::Relaxed);
                     self.shared.tend(Fs::reap).and_then(|()| self.shared.checkpoint())
                 }
-                // Without space on the host nothing else is possible first.
+                // While the host is full only a sync can make progress.
                 false if unsynced && full => self.shared.sync(),
                 false if unsynced => self.shared.tend(Fs::reap).and_then(|()| self.shared.sync()),
                 false if idle => self.reclaim(next),
@@ -463,8 +464,8 @@ impl Server {
         }
     }
 
-    /// Drains buffers with deletes, then frees what dropped snapshots kept, in pieces. Stops as soon as the next MSN
-    /// has changed, that is, after any change.
+    /// Drains buffers with deletes, then frees, in pieces, the blocks that dropped snapshots used. Stops after any
+    /// change, which shows as a new next MSN.
     fn reclaim(&self, next: Msn) -> betr_core::Result<()> {
         while self.shared.tend(reclaim_some)? {
             if self.due.lock().end || self.look(|fs| fs.volume().next_msn()) != next {
@@ -488,12 +489,12 @@ impl Server {
         }
     }
 
-    /// Reads numbers, which are there even on a poisoned volume.
+    /// Reads figures from the file system; readable on a poisoned volume, too.
     pub(crate) fn look<T: Default>(&self, look: impl FnOnce(&Fs) -> T) -> T {
         self.shared.read(|fs| Ok(look(fs))).unwrap_or_default()
     }
 
-    /// After an error: makes acknowledged changes durable as far as possible, and nothing else.
+    /// After an error: makes acknowledged changes durable as far as possible, and changes nothing else.
     fn save(&self) {
         let unsynced = |fs: &Fs| fs.volume().has_unsynced() && !fs.volume().has_failed();
         if self.look(unsynced)
@@ -503,13 +504,13 @@ impl Server {
         }
     }
 
-    /// Ends all changes while requests still come; acknowledged changes become durable.
+    /// Refuses further changes while requests still arrive, and makes acknowledged changes durable.
     pub(crate) fn stop(&self) {
         self.ending.store(true, Ordering::Relaxed);
         self.finish();
     }
 
-    /// After the last change: makes a checkpoint, and ends what [`Server::tend`] does.
+    /// After the last change: makes a checkpoint, and ends [`Server::tend`].
     pub(crate) fn finish(&self) {
         self.due.lock().end = true;
         self.wake.notify_one();
@@ -524,9 +525,10 @@ impl Server {
             }
             return;
         }
-        // While the inodes are known.
+        // Before the inodes are dropped below.
         self.settle_accesses();
-        // The kernel does not announce that it forgets everything. Orphans are deleted now.
+        // At an unmount the kernel sends no FORGET for cached inodes. Dropping the handles lets `end_all` delete the
+        // orphans.
         self.inodes.clear();
         let begun = Instant::now();
         while let Err(error) = self.end_all() {
@@ -541,7 +543,7 @@ impl Server {
         self.has_room();
     }
 
-    /// Deletes orphans, and makes a checkpoint.
+    /// Deletes orphans, drains, and makes a checkpoint.
     fn end_all(&self) -> betr_core::Result<()> {
         self.shared.tend(Fs::reap).and_then(|()| {
             while self.shared.tend(reclaim_some)? {}
@@ -550,7 +552,7 @@ impl Server {
     }
 }
 
-/// Drops some leaves that range deletes cover, or drains some buffers with deletes. Returns whether there may be more.
+/// Drops some leaves that range deletes cover, or drains some buffers with deletes. Returns whether more may remain.
 fn reclaim_some(fs: &mut Fs) -> betr_core::Result<bool> {
     let volume = fs.volume_mut();
     Ok(volume.prune_some()? || volume.reclaim(RECLAIMED)?)
@@ -580,7 +582,7 @@ mod tests {
         Server::new(fs, None, options, Path::new("/mnt"), Log::Stderr)
     }
 
-    /// Errors met in the image, and whether the mount has become read-only.
+    /// Whether the error flag in the image is set after an error, and whether the mount is read-only.
     fn after(error: &Error) -> (bool, bool) {
         let server = server();
         server.failed(error);

@@ -1,7 +1,8 @@
-//! `betr status`: what the server of a mount says of itself, through a socket.
+//! `betr status`: the state of a mount's server, read through a socket.
 //!
-//! The server listens at a socket whose name is the device number of the mount. Each connection is sent one line of
-//! JSON at once, and another each second for as long as they stay. Who sends a line of JSON gets one more, which answers it.
+//! The name of the socket is the device number of the mount. The server sends each connection one line of JSON at
+//! once and another each second until the client disconnects. A client that sends a line of JSON gets one more line,
+//! the answer to it.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -24,12 +25,12 @@ use serde_json::{Value, json};
 use crate::host::Standing;
 use crate::server::Server;
 
-/// What is sent, and its version.
+/// The schema of the lines, and its version.
 const SCHEMA: &str = "betr.status";
 const VERSION: u32 = 1;
-/// Who follows is sent a line so often.
+/// The server sends a follower one line per second.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The most followers at a time.
+/// The most connections at a time.
 const FOLLOWERS: usize = 16;
 /// 1 MiB, the longest request: 4,000 names of 255 bytes. A client that drops more snapshots sends several requests.
 const REQUEST_MAX: usize = 1 << 20;
@@ -165,27 +166,27 @@ fn print(said: &Value, io: &mut Io) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a server that can be asked has its image open for reading only.
+/// Whether the server of a mount has opened its image read-only; `None` if it cannot be asked.
 pub(crate) fn is_read_only(device: u64) -> Option<bool> {
     let mut line = String::new();
     BufReader::new(UnixStream::connect(socket_path(device)).ok()?).read_line(&mut line).ok()?;
     serde_json::from_str::<Value>(&line).ok()?["read_only"].as_bool()
 }
 
-/// The socket of a server. It goes when this is dropped.
+/// The socket of a server. Dropping it removes the file.
 pub(crate) struct Socket {
-    /// Where it is, and its number there: that of another mount may have come in its place.
+    /// Its path and inode number: the socket of a later mount may have replaced it.
     place: Option<(PathBuf, u64)>,
 }
 
 impl Socket {
-    /// Listens. Without a place for the socket there is no status, and all else works.
+    /// Listens. Without a socket there is no status, and everything else works.
     pub(crate) fn open(server: &Arc<Server>, at: &Path) -> Socket {
         let path = what_is_mounted_at(at).map(|mounted| socket_path(mounted.device));
         let listener = path.as_ref().and_then(|path| {
             let mut builder = std::fs::DirBuilder::new();
             builder.recursive(true).mode(0o755).create(path.parent()?).ok()?;
-            // One of a server that was killed.
+            // A killed server may have left its socket.
             let _ = std::fs::remove_file(path);
             let listener = UnixListener::bind(path).ok()?;
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).ok()?;
@@ -227,9 +228,9 @@ impl Drop for Socket {
     }
 }
 
-/// Tells one who listens, until they go, or the mount ends.
+/// Sends lines to a client until it disconnects or the mount ends.
 fn follow(server: &std::sync::Weak<Server>, at: &Path, mut stream: UnixStream) {
-    // Who does not read has no place here.
+    // A client that does not read is disconnected after a second.
     if stream.set_write_timeout(Some(PERIOD)).is_err()
         || stream.set_read_timeout(Some(PERIOD)).is_err()
     {
@@ -241,7 +242,7 @@ fn follow(server: &std::sync::Weak<Server>, at: &Path, mut stream: UnixStream) {
         if stream.write_all(line.as_bytes()).is_err() {
             return;
         }
-        // This is the pause, and it ends when they go, or ask for something.
+        // Waiting for a request is also the pause between two lines.
         match listen(&mut stream) {
             Heard::Nothing => {}
             Heard::End => return,
@@ -260,15 +261,15 @@ fn follow(server: &std::sync::Weak<Server>, at: &Path, mut stream: UnixStream) {
     }
 }
 
-/// What one who listens has said.
+/// What a client has sent.
 enum Heard {
     Nothing,
-    /// They have gone, or talk nonsense.
+    /// It has disconnected, or sent no valid request.
     End,
     Request(Value),
 }
 
-/// Waits for a line, no longer than the pause between two.
+/// Waits for a line, at most for the pause between two lines of status.
 fn listen(stream: &mut UnixStream) -> Heard {
     let mut line = Vec::new();
     loop {

@@ -1,7 +1,7 @@
-//! The queue of changes: they wait for one another without taking all threads for it.
+//! The queue of changes, which keeps threads free for reads.
 //!
-//! Changes come one after another, and some wait for the device. At most `places` threads work on changes; any other
-//! thread leaves its change in the queue to these, and is free for reads.
+//! Changes run one after another, and some wait for the device. At most `places` threads work on changes; another
+//! thread puts its change into the queue, which those threads empty, and returns.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A queue that a number of threads may work on.
+/// A queue whose jobs a limited number of threads run.
 pub(crate) struct WriteQueue {
     places: usize,
     inner: Mutex<Inner>,
@@ -26,7 +26,7 @@ impl WriteQueue {
         WriteQueue { places, inner: Mutex::default() }
     }
 
-    /// Runs a job, or leaves it to a thread that has a place.
+    /// Runs a job and then queued ones, or queues it if all places are taken.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         let mut inner = self.inner.lock();
         if inner.taken == self.places {
@@ -40,7 +40,7 @@ impl WriteQueue {
         }
     }
 
-    /// The next waiting job; without one a place is free.
+    /// Takes the next queued job, or gives up the place if there is none.
     fn next(&self) -> Option<Job> {
         let mut inner = self.inner.lock();
         let job = inner.waiting.pop_front();
@@ -78,7 +78,7 @@ mod tests {
         while queue.inner.lock().taken < 2 {
             std::thread::yield_now();
         }
-        // These return at once: nothing has been let go yet.
+        // These return at once: the running jobs are still blocked.
         (0..10).for_each(|_| queue.run(job()));
         assert_eq!((done.load(Ordering::Relaxed), queue.inner.lock().waiting.len()), (0, 10));
         (0..12).for_each(|_| go.send(()).unwrap());

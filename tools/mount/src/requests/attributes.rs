@@ -14,12 +14,12 @@ use crate::errno::{Answer, Errno};
 use crate::inodes::Known;
 use crate::server::Server;
 
-/// The attribute that holds the capabilities of a program: a change of the file removes it.
+/// The extended attribute with the capabilities of a program: a change of the file removes it.
 const CAPABILITY: &[u8] = b"security.capability";
-/// The class of attributes that only the system's own may see, and others that there are.
+/// The class of attributes that only root sees, and all classes.
 const TRUSTED: &[u8] = b"trusted.";
 const CLASSES: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
-/// The bit for set-group-id.
+/// The set-group-ID bit.
 const S_ISGID: u32 = 0o2000;
 /// Flags of setxattr(2).
 const XATTR_CREATE: i32 = 1;
@@ -48,7 +48,7 @@ impl Server {
             let now = fs.now();
             if let Some(size) = set.size {
                 let before = object.inode().size;
-                // As ftruncate(2) does, a size that is the same changes the times.
+                // As with ftruncate(2), setting the same size still updates the times.
                 self.changed_by(fs, by, &object)?;
                 fs.truncate(&object, size)?;
                 self.gives_back(before.saturating_sub(size));
@@ -70,7 +70,8 @@ impl Server {
         })
     }
 
-    /// The contents of a file change: set-user-id bits and capabilities go.
+    /// Before the contents of a file change: drops set-user-ID and set-group-ID unless root changes it, and
+    /// capabilities.
     pub(super) fn changed_by(
         &self,
         fs: &mut Fs,
@@ -90,20 +91,20 @@ impl Server {
         }
     }
 
-    /// An object was read. Its time of access is changed a little later, and shown at once: a reader does
-    /// not wait for those who write.
+    /// Notes that an object was read. Its time of access is shown at once and written later, so that a reader does
+    /// not wait for the writer lock.
     pub(super) fn accessed(&self, object: &Object) {
         if self.is_access_due(object) {
             self.accesses.lock().insert(object.ino(), clock_now());
         }
     }
 
-    /// Whether reading an object changes its time of access.
+    /// Whether reading an object updates its time of access.
     pub(super) fn is_access_due(&self, object: &Object) -> bool {
         let inode = object.inode();
         let waits = self.accesses.lock().get(&object.ino()).copied();
         let due = match waits {
-            // One that waits counts already.
+            // A pending time counts as written.
             Some(time) => {
                 Fs::is_access_due(&Inode { accessed: time, ..Inode::clone(&inode) }, clock_now())
             }
@@ -112,16 +113,16 @@ impl Server {
         due && !self.leaves_accesses()
     }
 
-    /// Changes the time of access of a node, if that waits.
+    /// Writes the pending time of access of an inode, if there is one.
     fn settle_access(&self, ino: Ino) {
         let time = self.accesses.lock().remove(&ino);
         if let (Some(time), Ok(object)) = (time, self.object(ino)) {
-            // Where that fails it has been reported, and asking has not failed.
+            // A failure is reported there; it must not fail the current request.
             let _ = self.change(|fs| fs.note_access(&object, time));
         }
     }
 
-    /// Changes all times of access that wait.
+    /// Writes all pending times of access.
     pub(crate) fn settle_accesses(&self) {
         if self.leaves_accesses() {
             return self.accesses.lock().clear();
@@ -130,14 +131,14 @@ impl Server {
         all.into_iter().for_each(|ino| self.settle_access(ino));
     }
 
-    /// An extended attribute.
+    /// The value of an extended attribute.
     pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
         check_class(name)?;
         let object = self.object(ino)?;
         self.read(|fs| Ok(fs.xattr(&object, name)?.to_vec()))
     }
 
-    /// The names of all extended attributes that the caller may see, each with a 0 behind it.
+    /// The names of all extended attributes that the caller may see, each terminated by a zero byte.
     pub(crate) fn xattrs(&self, by: Caller, ino: Ino) -> Answer<Vec<u8>> {
         let object = self.object(ino)?;
         let all = self.read(|fs| fs.xattrs(&object))?;
@@ -148,8 +149,8 @@ impl Server {
 
     /// Sets an extended attribute.
     ///
-    /// An access control list sets permission bits: with it goes set-group-id of a group that is not the caller's
-    /// (chmod(2)).
+    /// An access control list sets permission bits: as with chmod(2), this drops set-group-ID if the caller is not in
+    /// the group.
     pub(crate) fn set_xattr(
         &self,
         by: Caller,
@@ -188,8 +189,8 @@ impl Server {
         Ok(())
     }
 
-    /// Removes an extended attribute. An access control list that is not there is gone already: setting an empty one comes here,
-    /// too, and other file systems have them removed again.
+    /// Removes an extended attribute. Removing a missing access control list succeeds: setting an empty list is a
+    /// removal, too, and other file systems allow that repeatedly.
     pub(crate) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Answer<()> {
         check_class(name)?;
         let object = self.object(ino)?;
@@ -207,21 +208,21 @@ impl Server {
         Ok(object.inode().target.clone())
     }
 
-    /// How much room there is.
+    /// Total and free blocks.
     pub(crate) fn room(&self) -> Answer<Blocks> {
         self.read(|fs| fs.volume().blocks())
     }
 }
 
-/// A user other than root changes the contents of a file: set-user-id and set-group-id go, as on ext4.
+/// Before a user other than root changes the contents of a file: drops set-user-ID and set-group-ID, as ext4 does.
 pub(super) fn drop_set_ids(fs: &mut Fs, by: Caller, object: &Object) -> betr_core::Result<()> {
     let (perm, gid) = (object.inode().perm, object.inode().gid);
-    // The groups of a process are in a file below /proc.
+    // Reads the caller's groups from /proc, so only if the bit is set.
     let is_member = perm & S_ISGID != 0 && by.is_in(gid);
     fs.drop_set_ids(object, is_member)
 }
 
-/// An attribute must be of a class that there is (xattr(7)).
+/// Refuses an attribute of an unknown class (xattr(7)).
 fn check_class(name: &[u8]) -> Answer<()> {
     if CLASSES.contains(&name) {
         return Err(Errno::EINVAL);

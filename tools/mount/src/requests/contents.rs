@@ -1,4 +1,4 @@
-//! The contents of files.
+//! Reading and writing the contents of files.
 
 use std::sync::atomic::Ordering;
 
@@ -23,11 +23,11 @@ const O_NOATIME: i32 = 0o1_000_000;
 const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
-/// The most bytes that are copied at once.
+/// The most bytes that a copy moves per change: 1 MiB.
 const COPY: u64 = 1 << 20;
 
 impl Server {
-    /// Opens a file: its handle, and whether what the kernel has cached of it may be used.
+    /// Opens a file. Returns the handle, and whether the kernel may keep its cached pages.
     pub(crate) fn open(&self, ino: Ino, flags: i32) -> Answer<(u64, bool)> {
         let writes = flags & O_ACCMODE != O_RDONLY;
         if writes && self.is_read_only() {
@@ -35,17 +35,17 @@ impl Server {
         }
         let object = self.object(ino)?;
         let noatime = flags & O_NOATIME != 0;
-        // Reads from the kernel's cache do not reach the server, so they would not be noted.
+        // Reads from the kernel's cache do not reach the server, and could not update the time of access.
         let keeps = noatime || flags & O_ACCMODE == O_WRONLY || !self.is_access_due(&object);
         let keeps = keeps && !self.is_telling.load(Ordering::SeqCst);
         drop(object);
-        // The first write looks.
+        // The first write checks for capabilities.
         let capable = Mutex::new(writes);
         let open = |object| Open { object, noatime, capable, directory: None };
         Ok((self.inodes.open(ino, open)?, keeps))
     }
 
-    /// Reads from what is open.
+    /// Reads from an open file.
     pub(crate) fn read_at(&self, handle: u64, offset: u64, len: usize) -> Answer<Vec<u8>> {
         let open = self.inodes.opened(handle)?;
         let bytes = self.read(|fs| fs.read(&open.object, offset, len))?;
@@ -55,7 +55,7 @@ impl Server {
         Ok(bytes)
     }
 
-    /// Writes to an open file; `by` is a caller without special rights.
+    /// Writes to an open file; `by` is the caller if its write drops set-user-ID and set-group-ID.
     pub(crate) fn write_at(
         &self,
         handle: u64,
@@ -70,8 +70,8 @@ impl Server {
         })
     }
 
-    /// What lets others run a file with more rights goes before the first change. The kernel, which asked for it,
-    /// does not know whether there was any.
+    /// Drops set-user-ID, set-group-ID and capabilities before a write. The kernel leaves this to the server
+    /// (`FUSE_HANDLE_KILLPRIV_V2`) and does not know the result, so changed attributes are invalidated.
     fn settle_rights(&self, fs: &mut Fs, open: &Open, by: Option<Caller>) -> Result<()> {
         let perm = open.object.inode().perm;
         if let Some(by) = by {
@@ -87,7 +87,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reserves or clears a range of what is open.
+    /// Reserves, punches or zeroes a range of an open file.
     pub(crate) fn allocate(
         &self,
         by: Caller,
@@ -109,7 +109,7 @@ impl Server {
         })
     }
 
-    /// The next place where there is data, or a hole.
+    /// The next offset with data, or with a hole.
     pub(crate) fn seek(&self, handle: u64, offset: i64, what: Seek) -> Answer<i64> {
         let open = self.inodes.opened(handle)?;
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
@@ -117,7 +117,7 @@ impl Server {
         i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
     }
 
-    /// Copies from what is open to what is open, and returns how much. Holes stay holes where whole blocks do.
+    /// Copies between open files, and returns the number of bytes. Holes of whole blocks stay holes.
     pub(crate) fn copy(
         &self,
         by: Caller,
@@ -128,7 +128,7 @@ impl Server {
         let (from, to) = (self.inodes.opened(from)?, self.inodes.opened(to)?);
         let mut done = 0;
         while done < len {
-            // The pieces of the destination end at whole blocks.
+            // Pieces end at multiples of 1 MiB in the destination, so at block boundaries.
             let at = to_at + done;
             let piece = (COPY - at % COPY).min(len - done);
             let copied = self.change(|fs| {

@@ -12,7 +12,7 @@ use crate::errno::{Answer, Errno};
 use crate::inodes::Open;
 use crate::server::Server;
 
-/// An entry of a listing: the inode, the type, the name, the cookie of the entry behind it.
+/// An entry of a listing; `next` is the cookie of the next entry.
 pub(crate) struct Listed<'l> {
     pub ino: Ino,
     pub kind: FileType,
@@ -20,14 +20,14 @@ pub(crate) struct Listed<'l> {
     pub next: u64,
 }
 
-/// The same with attributes.
+/// An entry with attributes.
 pub(crate) struct ListedPlus<'l> {
     pub attr: FileAttr,
     pub name: &'l [u8],
     pub next: u64,
 }
 
-/// Whether there is room for more.
+/// Whether the reply has room for more entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
     Left,
@@ -45,7 +45,7 @@ impl Server {
         })
     }
 
-    /// Lists an open directory from a cookie on, until there is no room.
+    /// Lists an open directory from a cookie until the reply is full.
     pub(crate) fn list(
         &self,
         handle: u64,
@@ -64,7 +64,7 @@ impl Server {
         })
     }
 
-    /// The same with attributes; the kernel has then looked up each entry but `.` and `..`.
+    /// Lists with attributes; counts a lookup of each entry except `.` and `..`.
     pub(crate) fn list_plus(
         &self,
         handle: u64,
@@ -73,7 +73,7 @@ impl Server {
     ) -> Answer<()> {
         let open = self.inodes.opened(handle)?;
         for (at, ino, name) in self.dots(&open, from) {
-            // The kernel takes no notice of their attributes.
+            // The kernel ignores the attributes of `.` and `..`.
             let inode = open.object.inode();
             let mut attr = attr::attributes(&inode, 0, &self.options);
             attr.ino = fuser::INodeNo(ino.0);
@@ -92,11 +92,11 @@ impl Server {
             }
             Ok(room)
         });
-        // Then the kernel is told of none.
+        // The reply is an error without entries, so the counted lookups are undone.
         done.inspect_err(|_| entered.into_iter().for_each(|ino| self.forget(ino, 1)))
     }
 
-    /// `.` and `..`, as far as they come behind a cookie; a directory that has been removed has no entries.
+    /// `.` and `..`, if at or after the cookie `from`. A removed directory has no entries.
     fn dots(&self, open: &Open, from: u64) -> Vec<(u64, Ino, &'static [u8])> {
         if open.object.is_orphan() {
             return Vec::new();
@@ -123,7 +123,7 @@ impl Server {
                         directory.leave(entry);
                         break;
                     }
-                    // It has been removed since it was read.
+                    // It was removed after the listing read it.
                     Err(Error::Refused(Refusal::NotFound)) => {}
                     Err(error) => return Err(error),
                 }

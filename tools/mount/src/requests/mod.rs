@@ -1,7 +1,7 @@
-//! What the requests of the kernel mean.
+//! The operations behind the kernel's requests.
 //!
-//! A request names an inode, or what is open; each is one operation of the file system. Permissions have been checked
-//! by the kernel.
+//! A request names an inode or an open handle, and each is one operation of the file system. The kernel has checked
+//! permissions (`default_permissions`).
 
 mod attributes;
 mod contents;
@@ -21,22 +21,22 @@ use crate::errno::Answer;
 use crate::inodes::Known;
 use crate::server::Server;
 
-/// Who asks: new files belong to them.
+/// The caller of a request, who becomes the owner of new files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub uid: u32,
     pub gid: u32,
-    /// The thread that asks; 0 if it is not to be seen from here.
+    /// The calling thread; 0 if it is in a PID namespace that the server does not see.
     pub thread: u32,
 }
 
 impl Caller {
-    /// Whether they may do everything.
+    /// Whether it is root.
     fn is_root(self) -> bool {
         self.uid == 0
     }
 
-    /// Whether a group is theirs; where that cannot be seen it is not.
+    /// Whether the caller is in a group; `false` if its groups cannot be read.
     fn is_in(self, gid: u32) -> bool {
         let status = || std::fs::read_to_string(format!("/proc/{}/status", self.thread)).ok();
         let groups =
@@ -52,14 +52,14 @@ impl Server {
         self.inodes.object(ino)
     }
 
-    /// A directory has changed, whatever it was asked for.
+    /// Notes a change of a directory, made or failed, and invalidates its attributes if a reply may carry old ones.
     fn changed(&self, directory: Ino) {
         if self.inodes.changed(directory) {
             self.tell_changed(directory);
         }
     }
 
-    /// The kernel forgets what it was told so often.
+    /// The kernel sends FORGET for `lookups` lookups.
     pub(crate) fn forget(&self, ino: Ino, lookups: u64) {
         if let Some(object) = self.inodes.forget(ino, lookups)
             && object.is_orphan()
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// The attributes of a node.
+    /// The attributes of an inode.
     pub(crate) fn attributes(&self, ino: Ino) -> Answer<FileAttr> {
         match self.inodes.known(ino)? {
             Known::Gone(inode) => Ok(attr::attributes(&inode, 0, &self.options)),
@@ -78,7 +78,7 @@ impl Server {
 
     /// The attributes of an object.
     fn attributes_of(&self, fs: &Fs, object: &Object) -> betr_core::Result<FileAttr> {
-        // Before they are looked at, so that a change after it is noticed.
+        // Noted before the attributes are read, so that a concurrent change invalidates them.
         if object.is_directory() {
             self.inodes.tells(object.ino());
         }
@@ -88,14 +88,14 @@ impl Server {
             _ => 0,
         };
         let mut attr = attr::attributes(&inode, stored, &self.options);
-        // It waits to be changed.
+        // A time of access that is not written yet.
         if let Some(time) = self.accesses.lock().get(&object.ino()) {
             attr.atime = attr::system_time(*time);
         }
         Ok(attr)
     }
 
-    /// What the kernel is told of an object that it has found.
+    /// The attributes for the reply to a lookup; counts the lookup.
     fn enter(&self, fs: &Fs, object: &Object) -> betr_core::Result<FileAttr> {
         let attr = self.attributes_of(fs, object)?;
         self.inodes.enter(object);

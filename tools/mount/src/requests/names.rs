@@ -1,4 +1,4 @@
-//! Names: finding, making, removing and changing them.
+//! Operations on names: lookup, create, link, unlink, rename.
 
 use betr_core::error::{Error, Refusal, Result};
 use betr_core::format::FileType;
@@ -10,7 +10,7 @@ use super::Caller;
 use crate::errno::{Answer, Errno};
 use crate::server::Server;
 
-/// What is to be made.
+/// The type and attributes of an object to create.
 pub(crate) struct Make {
     pub kind: FileType,
     pub mode: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Make {
 }
 
 impl Server {
-    /// What a name leads to; nothing if it leads nowhere.
+    /// Looks up a name; `None` if it does not exist.
     pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Option<FileAttr>> {
         let directory = self.object(parent)?;
         self.read(|fs| match fs.find(&directory, name)? {
@@ -29,7 +29,7 @@ impl Server {
         })
     }
 
-    /// Makes something.
+    /// Creates an object.
     pub(crate) fn make(
         &self,
         by: Caller,
@@ -52,7 +52,7 @@ impl Server {
         made
     }
 
-    /// Gives something another name.
+    /// Adds a hard link to an object.
     pub(crate) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Answer<FileAttr> {
         let (object, directory) = (self.object(ino)?, self.object(parent)?);
         let linked = self.change(|fs| {
@@ -63,7 +63,7 @@ impl Server {
         linked
     }
 
-    /// Removes a name of something that is no directory.
+    /// Removes a name that is not a directory.
     pub(crate) fn unlink(&self, parent: Ino, name: &[u8]) -> Answer<()> {
         let directory = self.object(parent)?;
         let done = self.change(|fs| {
@@ -93,7 +93,7 @@ impl Server {
         done
     }
 
-    /// Changes a name.
+    /// Renames.
     pub(crate) fn rename(
         &self,
         (parent, name): (Ino, &[u8]),
@@ -110,7 +110,7 @@ impl Server {
         let done = self.change(|fs| {
             let rename = |fs: &mut Fs| fs.rename(&from, name, &to, new_name, over);
             match fs.find(&to, new_name)? {
-                // What is refused for other reasons is left alone.
+                // The target is dropped only if the rename can succeed.
                 Some(target) if over == Over::Replace && may_replace(fs, &from, name, &target)? => {
                     self.without(fs, &to, new_name, target, rename)
                 }
@@ -122,7 +122,8 @@ impl Server {
         done
     }
 
-    /// Does what may take its last name from an object, of which only `self` has a handle then.
+    /// Runs an operation that may remove the last name of `object`. The caller must hold the only other handle of it,
+    /// besides the table of inodes.
     fn without(
         &self,
         fs: &mut Fs,
@@ -131,7 +132,7 @@ impl Server {
         object: Object,
         act: impl FnOnce(&mut Fs) -> Result<()>,
     ) -> Result<()> {
-        // What is refused must not be gone for a moment.
+        // A refused operation must not drop the object, even for a moment.
         if object.is_directory() {
             fs.check_empty(&object)?;
         }
@@ -153,7 +154,7 @@ impl Server {
     }
 }
 
-/// Whether what has a name may take the place of a target: another object, of the same sort.
+/// Whether the object called `name` may replace a target: a different object, and both or neither a directory.
 fn may_replace(fs: &Fs, from: &Object, name: &[u8], target: &Object) -> Result<bool> {
     let moved = fs.lookup(from, name)?;
     Ok(moved != *target && moved.is_directory() == target.is_directory())

@@ -1,9 +1,9 @@
-//! The directories above the snapshots: `.betr` in the root, and `snapshots` in it. They are in no volume, and nothing in them is changed
-//! through the mount.
+//! The directories above the snapshots: `.betr` in the root, and `snapshots` in it. They are in no volume, and cannot
+//! be changed through the mount.
 //!
-//! A lookup finds `.betr`; no listing of the root has it. Names and attributes expire at once, so takes, renamings and drops are seen without an
-//! invalidation. A lookup of a snapshot answers with placeholder attributes, and the kernel asks for the real ones before it uses any: so a
-//! listing opens no snapshot.
+//! A lookup finds `.betr`; no listing of the root contains it. Names and attributes expire at once, so the kernel
+//! sees snapshots taken, renamed and dropped without an invalidation. The reply to a lookup of a snapshot carries
+//! placeholder attributes, and the kernel requests the real ones before it uses them: so a listing opens no snapshot.
 
 use std::time::Duration;
 
@@ -21,32 +21,32 @@ use crate::server::Server;
 /// The name in the root.
 pub(crate) const TOP_NAME: &str = ".betr";
 const SNAPSHOTS_NAME: &str = "snapshots";
-/// The numbers of the two directories.
+/// Inode numbers of the two directories, under [`Tag::ABOVE`].
 const TOP: Ino = Ino(1);
 const SNAPSHOTS: Ino = Ino(2);
-/// How long the kernel may use names and attributes from here.
+/// The kernel caches no names and attributes of these directories.
 pub(crate) const TTL: Duration = Duration::ZERO;
 
 /// An entry of one of these directories.
 struct Entry {
     node: INodeNo,
     name: Vec<u8>,
-    /// The cookie of the entry behind it.
+    /// The cookie of the next entry.
     next: u64,
 }
 
-/// The directory of all snapshots.
+/// The inode number of the directory of all snapshots.
 pub(super) fn snapshots_directory() -> INodeNo {
     Tag::ABOVE.number(SNAPSHOTS)
 }
 
 impl Snapshots {
-    /// Whether a name in the live tree is that of `.betr`.
+    /// Whether a name is `.betr` in the root of the live tree.
     pub(crate) fn has_name(&self, parent: INodeNo, name: &[u8]) -> bool {
         Tag::of(parent) == (Tag::LIVE, ROOT_INO) && name == TOP_NAME.as_bytes()
     }
 
-    /// What a name leads to.
+    /// Looks up a name in one of these directories.
     pub(crate) fn lookup(&self, live: &Server, parent: INodeNo, name: &[u8]) -> Answer<FileAttr> {
         let node = match Tag::of(parent) {
             _ if self.has_name(parent, name) => Tag::ABOVE.number(TOP),
@@ -76,7 +76,8 @@ impl Snapshots {
         }
     }
 
-    /// Lists a directory from a cookie on, until there is no room: numbers, names, and the cookies behind them.
+    /// Lists a directory from a cookie until the reply is full: inode numbers, names, and the cookies of the next
+    /// entries.
     pub(crate) fn list(
         &self,
         live: &Server,
@@ -92,7 +93,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// The same with attributes; the kernel gets a reference to each entry but `.` and `..`.
+    /// Lists with attributes; counts a reference of the kernel to each entry except `.` and `..`.
     pub(crate) fn list_plus(
         &self,
         live: &Server,
@@ -101,7 +102,8 @@ impl Snapshots {
         mut add: impl FnMut(ListedPlus<'_>) -> Room,
     ) -> Answer<()> {
         let mut entries = self.entries(live, directory, from)?;
-        // The kernel begins each listing with this request, and goes on with it only for a program that looks up what it has listed.
+        // The kernel begins each listing with this request, and continues with it only for a program that looks up
+        // listed entries. So the first reply has just `.` and `..`, and a plain listing references no snapshot.
         if from == 0 {
             entries.truncate(DOTS as usize);
         }
@@ -116,7 +118,8 @@ impl Snapshots {
         Ok(())
     }
 
-    /// What comes behind a cookie. That of a snapshot is its epoch and the two entries before all: it stays the same whatever is dropped.
+    /// The entries from a cookie on. The cookie of a snapshot is its epoch plus the two first entries, so drops do
+    /// not change it.
     fn entries(&self, live: &Server, directory: INodeNo, from: u64) -> Answer<Vec<Entry>> {
         let entry = |node, name: &str, next| Entry { node, name: name.into(), next };
         let above = match Tag::of(directory).1 {

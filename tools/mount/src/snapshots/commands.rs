@@ -1,4 +1,4 @@
-//! What `betr snapshot` asks of the server of a mount, whether its snapshots are shown or not.
+//! Commands of `betr snapshot` to the server of a mount, with or without `-o snapshots`.
 
 use betr_cli::snapshots::{Request, Snapshots};
 use betr_cli::volume::clock_now;
@@ -12,7 +12,7 @@ use crate::options::CACHE_MIN;
 use crate::server::Server;
 
 impl Server {
-    /// Carries out what `betr snapshot` asks for. Returns what is sent: the answer, or the error.
+    /// Carries out a command of `betr snapshot`. Returns the answer or the error, as JSON.
     pub(crate) fn look_after(&self, request: &Request) -> Value {
         if !request.only_reads() && self.is_read_only() {
             return json!({ "error": "the mount is read-only" });
@@ -20,7 +20,7 @@ impl Server {
         if self.look_at_host().is_err() {
             return json!({ "error": "the file of the image is not what it was" });
         }
-        // Those that are looked up, let go and dropped are the same.
+        // The lock keeps the snapshots unchanged between their lookup and the drop.
         let _changing = (!request.only_reads()).then(|| self.changing_snapshots.lock());
         let going = match (&self.snapshots, request) {
             (Some(snapshots), Request::Drop(names)) => snapshots.let_go(self, names).map(Some),
@@ -42,7 +42,8 @@ impl Server {
                 if let Some(going) = going {
                     going.dropped();
                 }
-                // A drop invalidates the new name alone: an entry of the old one would keep the tree in the kernel's cache.
+                // A later drop invalidates only the new name: an entry of the old one would keep the tree in the
+                // kernel's cache.
                 if let (Some(snapshots), Request::Rename(old, _)) = (&self.snapshots, request) {
                     snapshots.tell_gone(self, old);
                 }
@@ -57,8 +58,8 @@ impl Server {
 }
 
 impl Server {
-    /// Whether the root of a snapshot has an entry with the name under which snapshots are shown. One that cannot be read has none: going
-    /// back to it is refused.
+    /// Whether the root of a snapshot has an entry `.betr`. `false` for a snapshot that cannot be read: its rollback
+    /// is refused anyway.
     fn has_name_in_the_way(&self, name: &str) -> bool {
         let found = self.shared.read(|fs| {
             let hold = fs.volume().hold(name)?;
@@ -70,15 +71,15 @@ impl Server {
     }
 }
 
-/// The names of the snapshots that a rollback drops.
+/// The names of the snapshots that a rollback to `name` drops.
 fn younger_than(volume: &Volume, name: &str) -> Vec<String> {
-    // Where they cannot be read the rollback is refused.
+    // If they cannot be read, the rollback is refused later.
     let holds = volume.holds().unwrap_or_default();
     let behind = holds.into_iter().map(|hold| hold.name).skip_while(|other| other != name);
     behind.skip(1).collect()
 }
 
-/// The snapshots of a mount.
+/// Access to the snapshots through the server.
 struct OfMount<'s>(&'s Server);
 
 impl Snapshots for OfMount<'_> {

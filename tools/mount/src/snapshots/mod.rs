@@ -1,13 +1,16 @@
 //! The snapshots of a mount, below `.betr/snapshots` in its root (`-o snapshots`).
 //!
-//! Each snapshot is a tree of its own: a read-only [`Server`] over a volume that `Volume::open_hold` opens. Its inode numbers carry the
-//! [`Tag`] of the tree, and stay the same until the unmount. The first request below the root of a snapshot opens it, and it is closed when the
-//! kernel has forgotten its inodes. Beyond [`OPEN_MAX`] open ones, the tender evicts the least recently used from the kernel's cache.
+//! Each snapshot is a separate tree: a read-only [`Server`] over a volume that `Volume::open_hold` opens. Its inode
+//! numbers carry the [`Tag`] of the tree, and stay the same until the unmount. The first request below the root of a
+//! snapshot opens it; it is closed when the kernel has forgotten its inodes. Beyond [`OPEN_MAX`] open snapshots, the
+//! tender evicts the least recently used from the kernel's cache.
 //!
 //! Two invariants:
 //!
-//! 1. A snapshot is dropped only when the kernel has no reference to an inode of it ([`Snapshots::let_go`]): its blocks are not read any more.
-//! 2. No request waits for a thread in [`Snapshots::tell_gone`]: there the kernel waits until all lookups in the directory are answered.
+//! 1. A snapshot is dropped only when the kernel references none of its inodes ([`Snapshots::let_go`]): its blocks
+//! are no longer read.
+//! 2. No request waits for a thread in [`Snapshots::tell_gone`]: there the kernel waits for all lookups in the
+//! directory to be answered.
 
 mod above;
 mod commands;
@@ -36,18 +39,18 @@ use crate::errno::{Answer, Errno};
 use crate::options::{CACHE_MIN, Options};
 use crate::server::Server;
 
-/// 8 snapshots, with 8 MiB of cache each, stay open while nothing of them is in use: 64 MiB together.
+/// 8 snapshots, with 8 MiB of cache each (64 MiB together), stay open while none of their inodes is in use.
 const OPEN_MAX: usize = 8;
-/// An inode that is not in use is forgotten within milliseconds of an invalidation; 1 second allows for a busy machine.
+/// The kernel forgets an unused inode within milliseconds of an invalidation; 1 second allows for a busy machine.
 const FORGET_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The snapshots of a mount.
 pub(crate) struct Snapshots {
-    /// When the mount was made, and whom its files are shown to belong to.
+    /// The time of the mount, and the owner of the directories above the snapshots.
     made: Time,
     owner: (u32, u32),
     known: Mutex<Known>,
-    /// The kernel has forgotten something.
+    /// Signalled when the kernel has forgotten an inode.
     forgotten: Condvar,
     /// Held while a snapshot is opened.
     opening: Mutex<()>,
@@ -55,32 +58,32 @@ pub(crate) struct Snapshots {
 
 #[derive(Default)]
 struct Known {
-    /// The snapshots that there are, the oldest first, and what the superblock said when they were read.
+    /// The existing snapshots, the oldest first, and the holds root of the superblock that they were read from.
     holds: Arc<Vec<Hold>>,
     root: HoldsRoot,
     tags: HashMap<Epoch, Tag>,
     trees: HashMap<Tag, Tree>,
-    /// The tag that was given out last.
+    /// The last tag assigned.
     last: Option<Tag>,
-    /// Snapshots that are being dropped: nothing of them is found.
+    /// Snapshots that are being dropped: lookups do not find them.
     going: BTreeSet<Epoch>,
-    /// Counts requests for trees: the clock of the least recent use.
+    /// Counts requests for trees: the clock for the least recently used one.
     uses: u64,
 }
 
-/// A snapshot that the kernel has been told of.
+/// A snapshot that has a tag.
 struct Tree {
     epoch: Epoch,
     /// References of the kernel to its root.
     lookups: u64,
-    /// Its server, while it is open. There the root has one reference, which is not the kernel's.
+    /// Its server, while it is open. Its table of inodes holds one reference to the root, which is not the kernel's.
     server: Option<Arc<Server>>,
     /// `Known::uses` at the last request.
     used: u64,
 }
 
 impl Tree {
-    /// Takes the server, if the kernel has no reference below the root and nothing is open.
+    /// Takes the server, if the kernel references nothing below the root and no handle is open.
     fn close(&mut self) -> Option<Arc<Server>> {
         self.server.take_if(|server| server.inodes.counts() == (1, 0))
     }
@@ -91,14 +94,14 @@ impl Tree {
     }
 }
 
-/// Snapshots that are being dropped. Those that are left when this goes are found again.
+/// Snapshots that are being dropped. When this guard is dropped, lookups find the remaining ones again.
 pub(crate) struct Going<'s> {
     snapshots: &'s Snapshots,
     epochs: BTreeSet<Epoch>,
 }
 
 impl Going<'_> {
-    /// They have been dropped: their tags are free.
+    /// All have been dropped: releases their tags.
     pub(crate) fn dropped(self) {
         let mut known = self.snapshots.known.lock();
         for epoch in &self.epochs {
@@ -116,7 +119,7 @@ impl Drop for Going<'_> {
     }
 }
 
-/// Whether a file system can be mounted with its snapshots.
+/// Checks that a file system can be mounted with its snapshots shown.
 pub(crate) fn check(fs: &Fs, options: &Options) -> Result<(), Failure> {
     let refused = |why: &str| Failure::failed(format!("{}: -o snapshots: {why}", options.shown()));
     let failed = |error: betr_core::Error| refused(&error.to_string());
@@ -126,7 +129,7 @@ pub(crate) fn check(fs: &Fs, options: &Options) -> Result<(), Failure> {
             "its root has an entry '.betr', which would be hidden: rename that, or mount without",
         ));
     }
-    // Files that are made while it is mounted have the other half of the numbers.
+    // The other half of the numbers is for files created during the mount.
     if fs.volume().next_ino().0 > numbers::INO_END.0 / 2 {
         return Err(refused(
             "it has inode numbers above 2^47, which leaves none for those of snapshots",
@@ -146,12 +149,12 @@ impl Snapshots {
         }
     }
 
-    /// The snapshots that there are now, the oldest first.
+    /// The existing snapshots, the oldest first.
     fn holds(&self, live: &Server) -> Answer<Arc<Vec<Hold>>> {
         live.read(|fs| {
             let root = &fs.volume().superblock().holds;
             let mut known = self.known.lock();
-            // Their pages change only with them.
+            // The pages of holds change only when a snapshot is taken, renamed or dropped.
             if known.root.pages != root.pages {
                 known.holds = Arc::new(fs.volume().holds()?);
                 known.root = root.clone();
@@ -160,7 +163,7 @@ impl Snapshots {
         })
     }
 
-    /// The snapshots that can be looked up now, each with the number of its root.
+    /// The snapshots that a lookup finds, each with the inode number of its root.
     fn roots(&self, live: &Server) -> Answer<Vec<(INodeNo, Hold)>> {
         let holds = self.holds(live)?;
         let mut known = self.known.lock();
@@ -171,7 +174,7 @@ impl Snapshots {
         Ok(found.collect())
     }
 
-    /// The root of the snapshot of a name; the kernel gets a reference to it.
+    /// Looks a snapshot up by name, and counts a reference of the kernel to its root.
     fn find(&self, live: &Server, name: &[u8]) -> Answer<INodeNo> {
         let holds = self.holds(live)?;
         let hold = holds.iter().find(|hold| hold.name.as_bytes() == name);
@@ -184,7 +187,7 @@ impl Snapshots {
         Ok(tag.number(ROOT_INO))
     }
 
-    /// The kernel gets a reference to the root of a snapshot.
+    /// Counts a reference of the kernel to the root of a snapshot.
     fn enter(&self, root: INodeNo) {
         if let Some(tree) = self.known.lock().trees.get_mut(&Tag::of(root).0) {
             tree.lookups += 1;
@@ -200,15 +203,16 @@ impl Snapshots {
             Some(server) => server.forget(ino, lookups),
             None => {}
         }
-        // A request has a reference to an inode until it is answered: none is left for this tree.
+        // A request in flight holds a reference of the kernel to its inode. Without any reference no request for this
+        // tree is in flight.
         let closed = if tree.lookups == 0 { tree.close() } else { None };
         self.forgotten.notify_all();
-        // What goes with it goes without the lock.
+        // The server is dropped outside the lock.
         drop(known);
         drop(closed);
     }
 
-    /// The server of a snapshot, which is opened if it is not open.
+    /// The server of a snapshot; opens the snapshot if necessary.
     pub(crate) fn server(&self, live: &Arc<Server>, tag: Tag) -> Answer<Arc<Server>> {
         let open = self.known.lock().open(tag)?;
         if let Some(server) = open {
@@ -237,8 +241,8 @@ impl Snapshots {
         Ok(server)
     }
 
-    /// Closes the least recently used snapshots beyond [`OPEN_MAX`]. One of which the kernel has cached inodes is evicted from its cache, and
-    /// closed by the last [`Snapshots::forget`].
+    /// Closes the least recently used snapshots beyond [`OPEN_MAX`]. If the kernel has cached inodes of one, they are
+    /// invalidated, and the last [`Snapshots::forget`] closes it.
     pub(crate) fn close_some(&self, live: &Server) {
         let mut known = self.known.lock();
         let open = known.trees.iter().filter(|(_, tree)| tree.server.is_some());
@@ -249,7 +253,7 @@ impl Snapshots {
         for (_, tag) in open {
             let Some(tree) = known.trees.get_mut(&tag) else { continue };
             let Some(server) = &tree.server else { continue };
-            // A request in flight may give the kernel a reference.
+            // A request in flight may add a reference of the kernel.
             if Arc::strong_count(server) > 1 {
                 continue;
             }
@@ -273,8 +277,8 @@ impl Snapshots {
         }
     }
 
-    /// Has the kernel forget snapshots that are going to be dropped. Until they are, or one turns out to be in use, none is found by its
-    /// name. An error says which one is in use.
+    /// Makes the kernel forget snapshots before they are dropped. Lookups by name fail until they are dropped, or
+    /// until one turns out to be in use; the error names that one.
     pub(crate) fn let_go(&self, live: &Server, names: &[String]) -> Result<Going<'_>, String> {
         let holds = self.holds(live).map_err(|_| "the snapshots cannot be read".to_owned())?;
         let named: Vec<&Hold> = holds.iter().filter(|hold| names.contains(&hold.name)).collect();
@@ -304,12 +308,12 @@ impl Snapshots {
         Ok(going)
     }
 
-    /// Invalidates a name of a snapshot in the kernel's cache, with all cached inodes below that are not in use.
+    /// Invalidates the name of a snapshot in the kernel's cache, with all cached inodes below it that are not in use.
     pub(crate) fn tell_gone(&self, live: &Server, name: &str) {
         live.tell_gone(above::snapshots_directory(), OsStr::new(name));
     }
 
-    /// References of the kernel: to how many inodes of snapshots, and how many of these are open how often.
+    /// Counts over all snapshots: inodes that the kernel references, and open handles.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let known = self.known.lock();
         known.trees.values().fold((0, 0), |(inodes, opens), tree| {
@@ -321,7 +325,7 @@ impl Snapshots {
 }
 
 impl Known {
-    /// The tag of a snapshot; none of one that is being dropped.
+    /// The tag of a snapshot, assigned at first use; `None` if it is being dropped.
     fn tag(&mut self, epoch: Epoch) -> Option<Tag> {
         if self.going.contains(&epoch) {
             return None;
@@ -329,7 +333,7 @@ impl Known {
         if let Some(tag) = self.tags.get(&epoch) {
             return Some(*tag);
         }
-        // There are 65,534 of them, and 8,960 snapshots at the most.
+        // A free one exists: there are 65,534 tags, and at most 8,960 snapshots.
         let mut tag = self.last.unwrap_or(Tag::LIVE).next();
         while self.trees.contains_key(&tag) {
             tag = tag.next();
@@ -340,7 +344,7 @@ impl Known {
         Some(tag)
     }
 
-    /// The server of a tree, if it is open. An error for a tag that no tree has.
+    /// The server of a tree, if it is open. Fails with ESTALE for a tag that no tree has.
     fn open(&mut self, tag: Tag) -> Answer<Option<Arc<Server>>> {
         self.uses += 1;
         let tree = self.trees.get_mut(&tag).ok_or(Errno::ESTALE)?;
@@ -352,7 +356,7 @@ impl Known {
         self.trees.get(self.tags.get(&epoch)?)
     }
 
-    /// Whether something of a snapshot is open.
+    /// Whether a file or directory of a snapshot is open.
     fn is_open(&self, epoch: Epoch) -> bool {
         let server = self.tree(epoch).and_then(|tree| tree.server.as_ref());
         server.is_some_and(|server| server.inodes.counts().1 > 0)

@@ -1,7 +1,8 @@
-//! Which tree a request is about: the live one, that of a snapshot, or the directories above the snapshots. Without `-o snapshots` all are about
-//! the live one.
+//! Routes each request to a tree: the live one, that of a snapshot, or the directories above the snapshots. Without
+//! `-o snapshots` all go to the live one.
 //!
-//! A request that reads goes to the server of its tree. One that changes something goes to the live tree, or is refused here.
+//! A request that reads goes to the server of its tree. A request that changes something goes to the live tree, or is
+//! refused here.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +15,7 @@ use super::{Snapshots, Tag};
 use crate::errno::{Answer, Errno};
 use crate::server::Server;
 
-/// Where a node is that is read: the tree, its server, and the number there.
+/// The tree of an inode to read: its server, the inode number in it, and its tag.
 pub(crate) struct At {
     pub server: Arc<Server>,
     pub ino: Ino,
@@ -22,19 +23,19 @@ pub(crate) struct At {
 }
 
 impl At {
-    /// The number of an inode of this tree, as the kernel knows it.
+    /// The number by which the kernel knows an inode of this tree.
     pub(crate) fn number(&self, ino: Ino) -> INodeNo {
         self.tag.number(ino)
     }
 
-    /// Attributes with that number.
+    /// Attributes with the number that the kernel uses.
     pub(crate) fn shown(&self, attr: FileAttr) -> FileAttr {
         FileAttr { ino: self.number(Ino(attr.ino.0)), ..attr }
     }
 }
 
 impl Server {
-    /// Where a node is that is read, and is no directory above the snapshots.
+    /// The tree of an inode to read. Fails with EISDIR for a directory above the snapshots.
     pub(crate) fn at(self: &Arc<Server>, node: INodeNo) -> Answer<At> {
         let live = |ino| Ok(At { server: self.clone(), ino, tag: Tag::LIVE });
         let Some(snapshots) = &self.snapshots else { return live(Ino(node.0)) };
@@ -45,19 +46,19 @@ impl Server {
         }
     }
 
-    /// The snapshots, if a node is a directory above them.
+    /// The snapshots, if an inode is a directory above them.
     pub(crate) fn above(&self, node: INodeNo) -> Option<&Snapshots> {
         self.snapshots.as_ref().filter(|_| Tag::of(node).0 == Tag::ABOVE)
     }
 
-    /// The snapshots, if they answer a lookup.
+    /// The snapshots, if the lookup of a name concerns the directories above them.
     pub(crate) fn looks_above(&self, parent: INodeNo, name: &[u8]) -> Option<&Snapshots> {
         let snapshots = self.snapshots.as_ref()?;
         let is_above = Tag::of(parent).0 == Tag::ABOVE || snapshots.has_name(parent, name);
         is_above.then_some(snapshots)
     }
 
-    /// The number of a node that is to change: only the live tree does.
+    /// The number of an inode to change. Fails with EROFS outside the live tree.
     pub(crate) fn live(&self, node: INodeNo) -> Answer<Ino> {
         match (&self.snapshots, Tag::of(node)) {
             (None, _) => Ok(Ino(node.0)),
@@ -66,7 +67,7 @@ impl Server {
         }
     }
 
-    /// The number of a directory in which a name is to change.
+    /// The number of a directory in which a name is to change. `.betr` in the root cannot be changed.
     pub(crate) fn live_name(&self, parent: INodeNo, name: &OsStr) -> Answer<Ino> {
         match &self.snapshots {
             Some(snapshots) if snapshots.has_name(parent, name.as_bytes()) => Err(Errno::EROFS),
@@ -74,7 +75,7 @@ impl Server {
         }
     }
 
-    /// The numbers of two inodes that are to change together: `numbers`, unless one is in another tree than the other.
+    /// `numbers` of two inodes that one request changes. Fails with EXDEV if they are in different trees.
     pub(crate) fn live_pair(
         &self,
         inodes: (INodeNo, INodeNo),
@@ -88,7 +89,7 @@ impl Server {
         }
     }
 
-    /// The kernel drops `lookups` references to a node.
+    /// The kernel drops `lookups` references to an inode.
     pub(crate) fn forget_node(&self, node: INodeNo, lookups: u64) {
         match (&self.snapshots, Tag::of(node)) {
             (None, _) => self.forget(Ino(node.0), lookups),

@@ -1,7 +1,7 @@
-//! A tar archive into an image.
+//! Imports a tar archive into an image.
 //!
-//! What was there before under the name of a member is replaced, as tar does: a directory stays with what is in it, and gets
-//! new attributes.
+//! An existing object with the name of a member is replaced, as tar does: a directory keeps its entries, and gets new
+//! attributes.
 
 use crate::host::{Excludes, Kind};
 use crate::tar::{Archive, ArchiveLinks, Member, What};
@@ -11,20 +11,21 @@ use betr_core::text::Brief;
 use crate::fill::{Clash, Fill, Making};
 use crate::{CopyError, ImportOptions, Imported};
 
-/// How an archive is imported.
+/// Options of an import from an archive.
 pub struct ArchiveOptions<'o> {
-    /// Its hard links, as far as they are known before it is read.
+    /// Its hard links, if they are known before it is read.
     pub links: &'o ArchiveLinks,
-    /// What is left out.
+    /// Patterns of members that are left out.
     pub excludes: &'o Excludes,
     /// Owners and times.
     pub options: ImportOptions,
-    /// Whether it is a layer of a container image, which may remove what is there.
+    /// Whether it is a layer of a container image, in which whiteouts remove existing objects.
     pub is_layer: bool,
 }
 
-/// Imports the members of `archive`, but for those that are excluded, into `root`, a directory of the image; one of root's, if it
-/// is empty. What is there is replaced, as tar does. `warn` is told what of a member could not be kept.
+/// Imports the members of `archive`, except excluded ones, into `root`, a directory of the image. An empty `root`
+/// that no member describes gets owner and group 0, as the options map them. Existing objects are replaced, as tar
+/// does. `warn` receives warnings about metadata that could not be kept.
 pub fn import_archive(
     fs: &mut Fs,
     archive: &mut Archive,
@@ -53,7 +54,7 @@ struct Unpack<'u> {
     archive: &'u mut Archive,
     links: &'u ArchiveLinks,
     excludes: &'u Excludes,
-    /// Whether a member said who owns the root.
+    /// Whether a member described the root.
     root_is_known: bool,
 }
 
@@ -63,7 +64,7 @@ impl Unpack<'_> {
         let links = self.links.of(&path);
         let mut shared = links.is_some();
         if self.excludes.covers(&path) {
-            // Where it has a name that is not excluded, it is made under that.
+            // If it has a hard link that is not excluded, it is created under that name.
             let Some(links) = links else { return Ok(()) };
             path.clone_from(&links.first);
             shared = links.count > 1;
@@ -99,7 +100,7 @@ impl Unpack<'_> {
         }
     }
 
-    /// What a hard link at `path` is a name of.
+    /// The object that a hard link at `path` refers to.
     fn target(&self, path: &[u8], to: &[u8]) -> Result<Object, CopyError> {
         let is_excluded = self.excludes.covers(to);
         let to = match self.links.of(to).filter(|_| is_excluded) {

@@ -1,8 +1,8 @@
-//! A tree of an image into a tar archive.
+//! Writes a tree of an image into a tar archive.
 //!
-//! Members are called `./` and the path, directories with a slash at the end. They come in the order of names: a
-//! directory, then what is in it, the directories among that last. The start is `./` itself, so that its
-//! attributes are kept, too. Something that is no directory is called by its name.
+//! Members are named `./` and the path; directories have a trailing slash. They are in the order of names: a
+//! directory, then its entries, with its subdirectories last. The start is `./` itself, which keeps its attributes.
+//! If the start is not a directory, the member has its name.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -18,11 +18,11 @@ use betr_core::text::Brief;
 use crate::meta::meta_of;
 use crate::{CopyError, Exported, tally};
 
-/// Holes that are written as data come in pieces of this size.
+/// Holes that are written as data are written in pieces of this size.
 const ZEROS: [u8; 4096] = [0; 4096];
 
-/// Writes `start` and everything below it, but for what is excluded, to `out`. If it is no directory, it is called
-/// `name`. `warn` is told what an archive cannot hold.
+/// Writes `start` and everything below it, except excluded objects, to `out`. If it is not a directory, the member is
+/// called `name`. `warn` receives warnings about objects that an archive cannot hold.
 pub fn export_archive(
     fs: &Fs,
     start: Object,
@@ -49,9 +49,9 @@ pub fn export_archive(
 struct Pack<'p, W> {
     fs: &'p Fs,
     writer: Writer<W>,
-    /// What the names of all members begin with.
+    /// The prefix of all member names.
     top: &'p [u8],
-    /// The first name of each object with several.
+    /// For each object with several hard links: its first path.
     names: HashMap<Ino, Vec<u8>>,
     done: Exported,
 }
@@ -112,7 +112,7 @@ impl<W: Write> Pack<'_, W> {
         Ok(self.writer.object(&name, &meta)?)
     }
 
-    /// Where a file has data.
+    /// The ranges of a file with data.
     fn segments(&self, object: &Object) -> Result<Segments, CopyError> {
         let mut segments = Segments::new(object.inode().size);
         let mut at = 0;

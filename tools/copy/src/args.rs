@@ -45,7 +45,7 @@ pub struct OwnerArgs {
 }
 
 impl ExcludeArgs {
-    /// The patterns; an error says which of them is malformed, or which file cannot be read.
+    /// Compiles the patterns; an error names the malformed pattern or the unreadable file.
     pub fn excludes(&self) -> Result<Excludes, String> {
         let mut patterns = self.globs.clone();
         for file in &self.files {
@@ -64,7 +64,7 @@ fn lines(file: &Path) -> Result<Vec<String>, String> {
 }
 
 impl OwnerArgs {
-    /// What becomes of owners and groups.
+    /// The mapping of owners and groups.
     pub fn owners(&self) -> Owners {
         let root = self.all_root.then_some(0);
         Owners {

@@ -1,4 +1,4 @@
-//! A tree of an image onto the host.
+//! Copies a tree of an image to the host.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,26 +11,26 @@ use betr_core::ids::Ino;
 use crate::meta::{kind_of, meta_of};
 use crate::{CopyError, join, tally};
 
-/// Blocks are gathered to pieces of this size before they are written.
+/// Blocks are collected into writes of this size, in bytes.
 pub(crate) const PIECE: usize = 1 << 20;
 
-/// What was exported.
+/// Counts of exported objects.
 #[derive(Debug, Default)]
 pub struct Exported {
     /// Regular files.
     pub files: u64,
     /// Directories, the start included.
     pub directories: u64,
-    /// Symbolic links, devices and all else.
+    /// Objects of other types: symbolic links, devices, pipes, sockets.
     pub others: u64,
-    /// Names beyond the first of files with several.
+    /// Hard links beyond the first name of each object.
     pub links: u64,
-    /// What the host would not take: owners, devices, attributes.
+    /// Details that the host did not accept: owners, devices, attributes.
     pub warnings: Vec<Warning>,
 }
 
-/// Copies `start` and everything below it, but for what is excluded, to `dest`, which must not exist or be an empty directory.
-/// Nothing is written outside `dest`, whatever the image says.
+/// Copies `start` and everything below it, except excluded objects, to `dest`, which must not exist or be an empty
+/// directory. Writes nothing outside `dest`, whatever the image contains.
 pub fn export(
     fs: &Fs,
     start: Object,
@@ -48,17 +48,17 @@ pub fn export(
     Ok(export.done)
 }
 
-/// Copies into an existing directory, whose attributes stay, one thing after another: names of one file become names of one file.
-/// No entry of the directory is replaced.
+/// Copies several objects into an existing directory, whose attributes stay unchanged. Hard links are preserved
+/// across the objects. No entry of the directory is replaced.
 pub struct ExportInto<'e>(Export<'e>);
 
 impl<'e> ExportInto<'e> {
-    /// Into the directory `dest`.
+    /// Copies into the directory `dest`.
     pub fn new(fs: &'e Fs, dest: &Path) -> Result<ExportInto<'e>, CopyError> {
         Ok(ExportInto(Export::new(fs, Target::into_existing(dest)?)))
     }
 
-    /// Copies `start`, and everything below it, as `name`, which must not exist.
+    /// Copies `start` and everything below it as `name`, which must not exist.
     pub fn entry(&mut self, start: Object, name: &[u8]) -> Result<(), CopyError> {
         match start.inode().kind {
             FileType::Directory => self.0.tree(name, start, &Excludes::default(), true),
@@ -71,7 +71,7 @@ impl<'e> ExportInto<'e> {
         self.0.tree(b"", start, &Excludes::default(), false)
     }
 
-    /// What has been copied.
+    /// Counts of the copied objects.
     pub fn done(self) -> Exported {
         self.0.done
     }
@@ -80,7 +80,7 @@ impl<'e> ExportInto<'e> {
 struct Export<'e> {
     fs: &'e Fs,
     target: Target,
-    /// The first name of each object with several.
+    /// For each object with several hard links: its first path.
     names: HashMap<Ino, Vec<u8>>,
     done: Exported,
 }
@@ -90,7 +90,7 @@ impl<'e> Export<'e> {
         Export { fs, target, names: HashMap::new(), done: Exported::default() }
     }
 
-    /// Copies a tree to a place in the target. With `owns` that gets the attributes of its start.
+    /// Copies a tree to a place in the target. With `owns` the place gets the attributes of `start`.
     fn tree(
         &mut self,
         place: &[u8],

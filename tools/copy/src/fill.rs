@@ -1,11 +1,11 @@
-//! Filling a directory of an image with objects that come one after another, from a tree of the host or from an archive.
+//! Fills a directory of an image with a sequence of objects, from a tree of the host or from an archive.
 //!
-//! Objects come in any order, best with those of one directory together. The same objects in the same order make the same image,
-//! wherever they come from. Directories that are missing on the way to one are made. A symbolic link on the way is followed, with
-//! the directory that is filled as its root.
+//! Objects may come in any order, best with those of one directory together. The same objects in the same order make
+//! the same image, whatever the source. Missing parent directories are created. A symbolic link in a path is
+//! followed, with the filled directory as the root.
 //!
-//! Of the directories only those on the way to the last object are remembered. Making something in a directory
-//! changes its times; each gets its own back when the objects leave it, so that at the end all are right.
+//! Only the directories on the path to the last object are kept. Creating an entry in a directory changes its times;
+//! they are restored when the sequence leaves the directory.
 
 use std::collections::BTreeSet;
 
@@ -20,38 +20,40 @@ use crate::meta::file_type;
 use crate::put::Put;
 use crate::{CopyError, ImportOptions};
 
-/// What directories get that nothing speaks of.
+/// The mode of directories that the source does not describe.
 const MISSING: u32 = 0o755;
 
-/// What names begin with that remove others.
+/// The prefix of the name of a whiteout, which removes the entry of the remaining name.
 const WHITEOUT: &[u8] = b".wh.";
-/// The rest of the name that removes everything in its directory.
+/// The name that removes everything in its directory.
 const OPAQUE: &[u8] = b".wh..opq";
 
-/// What becomes of objects that have the names of those that are made.
+/// The treatment of existing objects with the names of new ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clash {
-    /// There must not be any.
+    /// An existing object is an error.
     Refuse,
-    /// They are replaced, as tar does; a directory stays with what is in it, and gets new attributes.
+    /// They are replaced, as tar does; a directory keeps its entries, and gets new attributes.
     Replace,
-    /// The same, as layers of container images do: with what is in them, where a directory makes way for something else, and names
-    /// that begin with `.wh.` remove what was there before (OCI image layer specification, "Whiteouts").
+    /// As [`Clash::Replace`], with the rules for layers of container images: a directory that is replaced by another
+    /// type is removed with its contents, and a name with the prefix `.wh.` removes what was there before (OCI image
+    /// layer specification, "Whiteouts").
     Layer,
-    /// Those with smaller inode numbers are replaced, as cp does ([`Fs::clear_for_copy`]); a directory stays as it is.
+    /// Those with smaller inode numbers are replaced, as cp does ([`Fs::clear_for_copy`]); an existing directory
+    /// stays as it is.
     Older(Ino),
 }
 
-/// Fills a buffer with the next data of a file: their offset and length, or nothing at the end.
+/// Fills a buffer with the next data of a file. Returns offset and length, or `None` at the end.
 pub(crate) type NextPiece<'n> =
     dyn FnMut(&mut [u8]) -> Result<Option<(u64, usize)>, CopyError> + 'n;
 
-/// What is made.
+/// An object to create.
 pub(crate) struct Making<'m> {
-    /// The path below the directory that is filled.
+    /// The path below the filled directory.
     pub path: &'m [u8],
     pub meta: &'m Meta,
-    /// Whether it gets further names.
+    /// Whether more hard links to it follow.
     pub shared: bool,
 }
 
@@ -59,9 +61,9 @@ pub(crate) struct Making<'m> {
 pub(crate) struct Fill<'f> {
     pub put: Put<'f>,
     clash: Clash,
-    /// The directories from the root down to where the last object is.
+    /// The directories from the root to the parent of the last object.
     open: Vec<Level>,
-    /// Objects from this number on did not exist before.
+    /// The first inode number of this run: objects with smaller ones existed before.
     older_than: Ino,
     /// Directories that existed before, and got new attributes.
     renewed: BTreeSet<Ino>,
@@ -70,7 +72,8 @@ pub(crate) struct Fill<'f> {
 struct Level {
     name: Vec<u8>,
     directory: Object,
-    /// The times that it is to have, of access and of modification; none for a directory that existed before and is only entered.
+    /// The times of access and modification to restore; `None` for a directory that existed before and is only
+    /// entered.
     times: Option<(Time, Time)>,
     changed: bool,
 }
@@ -94,12 +97,12 @@ impl<'f> Fill<'f> {
         &self.open[0].directory
     }
 
-    /// The root has the times that it is to have.
+    /// Makes the current times of the root the ones to restore.
     pub(crate) fn keep_times(&mut self) {
         self.open[0].times = Some(times_of(self.root()));
     }
 
-    /// Gives the root attributes.
+    /// Sets the attributes of the root.
     pub(crate) fn set_root(&mut self, meta: &Meta) -> Result<(), CopyError> {
         if meta.kind != Kind::Directory {
             return Err(CopyError::unfit(b"", "the root of an archive can only be a directory"));
@@ -111,7 +114,7 @@ impl<'f> Fill<'f> {
         Ok(())
     }
 
-    /// Gives the root to who is to own what nothing is said of.
+    /// Gives the root the owner that the options set for objects without one.
     pub(crate) fn own_root(&mut self) -> Result<(), CopyError> {
         let root = self.root().clone();
         let times = times_of(&root);
@@ -122,7 +125,7 @@ impl<'f> Fill<'f> {
         Ok(())
     }
 
-    /// Makes an object, or finds the directory that it is merged into. `next` is asked for the contents of a file.
+    /// Creates an object, or finds the directory that it is merged into. `next` reads the contents of a file.
     pub(crate) fn object(
         &mut self,
         making: Making<'_>,
@@ -133,7 +136,7 @@ impl<'f> Fill<'f> {
         self.object_in(making, &directory, name, next)
     }
 
-    /// The same for `name` in a directory.
+    /// Creates `name` in a directory, or finds the directory that it is merged into.
     pub(crate) fn object_in(
         &mut self,
         making: Making<'_>,
@@ -159,24 +162,24 @@ impl<'f> Fill<'f> {
         Ok(made)
     }
 
-    /// Whether `path` is no object but removes what was there before this layer; then that has been done.
+    /// Whether `path` is a whiteout, which has then removed objects of earlier layers.
     pub(crate) fn is_whiteout(&mut self, path: &[u8]) -> Result<bool, CopyError> {
         let (parent, name) = split(path);
         let Some(hidden) = name.strip_prefix(WHITEOUT) else { return Ok(false) };
         if !matches!(self.clash, Clash::Layer) {
             return Ok(false);
         }
-        // With the slash a symbolic link is followed, too.
+        // The trailing slash follows a symbolic link, too.
         let way = [parent, b"/"].concat();
         let Some(directory) = self.resolve(path, &way)?.filter(Object::is_directory) else {
             return Ok(true);
         };
-        // Its time is what the layer says of it, or it has changed now.
+        // The time that a directory gets if it is created here; the layer may set another one.
         self.enter(parent, crate::host::Time { secs: 0, nanos: 0 })?;
         self.last();
         match hidden {
             OPAQUE => self.remove_older(path, &directory)?,
-            // What programs that make layers note for themselves.
+            // Internal markers of programs that build layers.
             _ if hidden.is_empty() || hidden.starts_with(WHITEOUT) => {}
             _ => {
                 if let Some(there) = self.find(path, &directory, hidden)? {
@@ -187,7 +190,7 @@ impl<'f> Fill<'f> {
         Ok(true)
     }
 
-    /// Removes everything in a directory that was there before.
+    /// Removes everything in a directory that existed before.
     fn remove_older(&mut self, path: &[u8], directory: &Object) -> Result<(), CopyError> {
         let entries = self.put.fs.list(directory).map_err(|error| CopyError::at(path, error))?;
         for entry in entries {
@@ -198,7 +201,8 @@ impl<'f> Fill<'f> {
         Ok(())
     }
 
-    /// Removes an object that was there before; of a directory that this layer speaks of, or has made something in, the rest.
+    /// Removes an object that existed before. A directory stays if this layer describes it, or has created something
+    /// in it; then only its old entries are removed.
     fn remove_if_older(
         &mut self,
         path: &[u8],
@@ -230,7 +234,7 @@ impl<'f> Fill<'f> {
         removed.map_err(|error| CopyError::at(path, error))
     }
 
-    /// Makes another name of what was made before.
+    /// Adds a hard link to an object that was created before.
     pub(crate) fn link(
         &mut self,
         path: &[u8],
@@ -242,7 +246,7 @@ impl<'f> Fill<'f> {
         self.link_in(path, object, &directory, name)
     }
 
-    /// The same for `name` in a directory.
+    /// Adds the hard link `name` in a directory.
     pub(crate) fn link_in(
         &mut self,
         path: &[u8],
@@ -262,7 +266,7 @@ impl<'f> Fill<'f> {
         Ok(())
     }
 
-    /// Gives a file new contents, and leaves its times as they are.
+    /// Replaces the contents of a file, and keeps its times.
     pub(crate) fn rewrite(
         &mut self,
         path: &[u8],
@@ -276,7 +280,7 @@ impl<'f> Fill<'f> {
         set_times(self.put.fs, file, times)
     }
 
-    /// What a path below the root leads to, if anything. Symbolic links on the way are followed, the last one is not.
+    /// Looks up a path below the root. Follows symbolic links except the last one.
     pub(crate) fn resolve(&self, path: &[u8], to: &[u8]) -> Result<Option<Object>, CopyError> {
         let root = self.root().clone();
         match self.put.fs.look_up_below(root, &Operand::new([b"/", to].concat()), LastLink::Keep) {
@@ -286,12 +290,12 @@ impl<'f> Fill<'f> {
         }
     }
 
-    /// Leaves all directories, which get their times.
+    /// Leaves all directories, which restores their times.
     pub(crate) fn end(&mut self) -> Result<(), CopyError> {
         self.leave(0)
     }
 
-    /// Goes to the directory that `path` is in. Returns the last component of `path`.
+    /// Enters the parent directory of `path`. Returns the last component of `path`.
     fn enter_parent<'p>(
         &mut self,
         path: &'p [u8],
@@ -302,13 +306,13 @@ impl<'f> Fill<'f> {
         Ok(name)
     }
 
-    /// Goes to the directory at `path`. What is missing on the way is made, with the time of what calls for it.
+    /// Enters the directory at `path`. Missing directories are created, with `time`.
     fn enter(&mut self, path: &[u8], time: crate::host::Time) -> Result<(), CopyError> {
         let names: Vec<&[u8]> = components(path).collect();
         let stays = |(level, name): &(&Level, &&[u8])| level.name == **name;
         let common = self.open[1..].iter().zip(&names).take_while(stays).count();
         self.leave(1 + common)?;
-        // Where the name of each begins, for messages.
+        // The end of the current component in `path`, for messages.
         let mut end = names[..common].iter().map(|name| name.len() + 1).sum::<usize>();
         for name in &names[common..] {
             end += name.len() + 1;
@@ -318,7 +322,7 @@ impl<'f> Fill<'f> {
                 Some(there) => self.through(way, there)?,
                 None => {
                     self.last();
-                    // Nothing speaks of it.
+                    // The source does not describe this directory.
                     let meta = Meta::new(Kind::Directory, MISSING, time);
                     let making = Making { path: way, meta: &meta, shared: false };
                     self.object_in(making, &last, name, &mut |_| Ok(None))?
@@ -332,7 +336,7 @@ impl<'f> Fill<'f> {
         Ok(())
     }
 
-    /// The directory that `there`, at `way`, is or leads to.
+    /// The directory `there`, at `way`, or the one that this symbolic link leads to.
     fn through(&self, way: &[u8], there: Object) -> Result<Object, CopyError> {
         if there.is_directory() {
             return Ok(there);
@@ -361,7 +365,7 @@ impl<'f> Fill<'f> {
         Ok(())
     }
 
-    /// The directory of the last object, in which something changes.
+    /// The parent directory of the last object, marked as changed.
     fn last(&mut self) -> &mut Level {
         let last = self.open.last_mut().expect("the root is open");
         last.changed = true;
@@ -377,7 +381,7 @@ impl<'f> Fill<'f> {
         self.put.fs.find(directory, name).map_err(|error| CopyError::at(path, error))
     }
 
-    /// Makes way for an object of this kind. Returns the directory that it is merged into, if there is one.
+    /// Removes what an object of this kind replaces. Returns the directory that it is merged into, if any.
     fn clear(
         &mut self,
         path: &[u8],
@@ -412,7 +416,7 @@ impl<'f> Fill<'f> {
         cleared.map_err(|error| CopyError::at(path, error))
     }
 
-    /// Gives what is there attributes as if it had been made anew.
+    /// Replaces the attributes of an existing object, extended ones included.
     fn replace_attributes(
         &mut self,
         path: &[u8],
@@ -431,7 +435,7 @@ impl<'f> Fill<'f> {
     }
 }
 
-/// Makes an empty directory to fill.
+/// Creates an empty directory for a following import.
 pub fn empty_directory(fs: &mut Fs, directory: &Object, name: &[u8]) -> Result<Object, CopyError> {
     let empty = Attributes { perm: MISSING, ..Attributes::at(fs.now()) };
     Ok(fs.make(directory, name, New::of(FileType::Directory, empty))?)

@@ -1,7 +1,7 @@
-//! A tree of the host into an image.
+//! Imports a tree of the host into an image.
 //!
-//! Directories are taken in the order of their names, each followed by what is in it, as `tar --sort=name` takes them: ids
-//! are given out in an order that depends on the tree alone.
+//! Entries are imported in the order of their names, each directory followed by its entries, as with `tar
+//! --sort=name`: inode numbers depend on the tree alone.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use betr_core::ids::Ino;
 use crate::fill::{Clash, Fill, Making, NextPiece, empty_directory};
 use crate::{CopyError, ImportOptions, Imported, join};
 
-/// Imports everything below the root of `source` into `root`, an empty directory of the image that belongs to root, which
+/// Imports everything below the root of `source` into `root`, an empty directory of the image owned by root, which
 /// gets the attributes of the source's root.
 pub fn import_tree(
     fs: &mut Fs,
@@ -26,8 +26,8 @@ pub fn import_tree(
     Ok(done)
 }
 
-/// Imports everything below the root of `source` into `root`, a directory of the image, which gets the attributes of the
-/// source's root. What is there is replaced, as tar does.
+/// Imports everything below the root of `source` into `root`, a directory of the image, which gets the attributes of
+/// the source's root. Existing objects are replaced, as tar does.
 pub fn merge_tree(
     fs: &mut Fs,
     source: &Source,
@@ -38,7 +38,7 @@ pub fn merge_tree(
     fill_root(fs, source, names, (root, Clash::Replace), options)
 }
 
-/// Gives a directory the attributes of the source's root, and everything below that.
+/// Imports the attributes of the source's root, and everything below it, into a directory.
 fn fill_root(
     fs: &mut Fs,
     source: &Source,
@@ -53,7 +53,7 @@ fn fill_root(
     import.tree()
 }
 
-/// Imports the root of `source`, whatever it is, as `name` in `directory`, which must not exist yet.
+/// Imports the root of `source`, of any type, as `name` in `directory`, which must not exist yet.
 pub fn import_entry(
     fs: &mut Fs,
     source: &Source,
@@ -107,17 +107,17 @@ pub fn import_over(
     Import { fill, source, links }.tree()
 }
 
-/// Files with several names: those of one file become names of one file, in several trees that are imported together, too.
+/// Hard links of the trees that one command imports: all names of a file become names of one file, even across trees.
 #[derive(Default)]
 pub struct ImportLinks {
-    /// How many names there are of each.
+    /// The number of names of each file.
     names: HashMap<(u64, u64), u64>,
-    /// Those that have been imported.
+    /// The files that have been imported.
     made: HashMap<(u64, u64), Object>,
 }
 
 impl ImportLinks {
-    /// Of trees.
+    /// Collects the hard links of several trees.
     pub fn of<'s>(trees: impl IntoIterator<Item = &'s Links>) -> ImportLinks {
         let mut links = ImportLinks::default();
         for (file, names) in trees.into_iter().flat_map(Links::iter) {
@@ -126,17 +126,17 @@ impl ImportLinks {
         links
     }
 
-    /// What has been imported under another name of this object.
+    /// The imported object, if this is another name of it.
     fn first(&self, meta: &Meta) -> Option<Object> {
         self.made.get(&identity(meta)).filter(|_| is_linked(meta)).cloned()
     }
 
-    /// Whether the object has other names that are imported.
+    /// Whether more names of the object are imported.
     fn is_shared(&self, meta: &Meta) -> bool {
         is_linked(meta) && self.names.get(&identity(meta)).is_some_and(|names| *names > 1)
     }
 
-    /// An object has been imported.
+    /// Notes that an object has been imported.
     fn note(&mut self, meta: &Meta, shared: bool, made: &Object) {
         if shared {
             self.made.insert(identity(meta), made.clone());
@@ -157,7 +157,7 @@ struct Import<'i> {
 impl Import<'_> {
     /// Imports everything below the root of the source.
     fn tree(mut self) -> Result<Imported, CopyError> {
-        // What is left of the directories on the way, from the root down.
+        // The remaining entries of the directories from the root to the current one.
         let mut open = vec![(Vec::new(), self.source.list(b"")?.into_iter())];
         while let Some((above, entries)) = open.last_mut() {
             let Some(Entry { name, meta }) = entries.next() else {
@@ -187,7 +187,8 @@ impl Import<'_> {
         Ok(())
     }
 
-    /// Imports the root of the source as `name` in `directory`; nothing if it is another name of what has been imported.
+    /// Imports the root of the source as `name` in `directory`. Returns `None` if it became a hard link to an
+    /// imported object.
     fn entry(
         &mut self,
         path: &[u8],
@@ -210,7 +211,7 @@ impl Import<'_> {
     }
 }
 
-/// Calls `make` with what reads the contents of a file; an object of another kind has none.
+/// Calls `make` with a reader of the contents of a file; it returns no data for other types.
 fn with_contents(
     source: &Source,
     path: &[u8],

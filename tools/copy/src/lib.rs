@@ -1,8 +1,8 @@
-//! Trees between the host or a tar archive and an image, in both directions: what `mkfs -d`, `import`,
-//! `export` and `salvage` share.
+//! Copies trees between the host or a tar archive and an image, in both directions, for `mkfs -d`, `import`, `export`
+//! and `salvage`.
 //!
-//! It joins [`host`], which knows files of the host, and [`tar`], which knows archives, with the file system
-//! of `betr-core`. Whether and when anything becomes durable is the caller's to say.
+//! It connects [`host`] (trees of the host) and [`tar`] (archives) with the file system of `betr-core`. Durability is
+//! up to the caller.
 
 mod archive_in;
 mod archive_out;
@@ -33,7 +33,7 @@ pub use salvage::{Salvaged, salvage};
 /// Why a copy stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// The host failed, or a source changed.
+    /// The host failed, or a source changed while it was read.
     #[error(transparent)]
     Host(#[from] crate::host::HostError),
     /// An archive is damaged, or could not be read.
@@ -45,20 +45,20 @@ pub enum CopyError {
     /// An archive could not be written.
     #[error("the archive cannot be written: {0}")]
     Output(#[from] std::io::Error),
-    /// The file system refused what was asked for.
+    /// The file system refused an operation.
     #[error("{}: {refusal}", shown(path))]
     Refused {
         /// The path.
         path: Vec<u8>,
-        /// Why.
+        /// The reason.
         refusal: betr_core::error::Refusal,
     },
-    /// The image cannot hold what the host has, or the other way round.
+    /// The image cannot store an object of the host, or the host one of the image.
     #[error("{path}: {why}")]
     Unfit {
         /// The path, printable.
         path: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
@@ -68,13 +68,13 @@ impl CopyError {
         CopyError::Unfit { path: shown(path), why: why.to_string() }
     }
 
-    /// A directory that a walk comes by twice.
+    /// An error for a directory that a walk meets inside itself.
     fn cycle(path: &[u8], entry: &betr_core::fs::DirEntry) -> CopyError {
         let why = format!("directory {} is below itself: run betr fsck", entry.ino);
         CopyError::unfit(path, why)
     }
 
-    /// An error of the file system, which may refuse what was asked for at `path`.
+    /// An error of the file system, with `path` if it is a refusal.
     fn at(path: &[u8], error: betr_core::Error) -> CopyError {
         match error {
             betr_core::Error::Refused(refusal) => {
@@ -85,7 +85,7 @@ impl CopyError {
     }
 }
 
-/// A path below the start of a copy, for messages.
+/// A path below the start of a copy, printable.
 fn shown(path: &[u8]) -> String {
     betr_core::text::Brief(if path.is_empty() { b"/" } else { path }).to_string()
 }

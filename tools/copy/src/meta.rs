@@ -1,4 +1,4 @@
-//! Metadata of the host's kind and of an image's kind, one from the other.
+//! Converts between metadata of the host and of an image.
 
 use crate::host::{Kind, Meta};
 use betr_core::format::{FileType, Inode};
@@ -7,13 +7,13 @@ use betr_core::ids::Time;
 
 use crate::CopyError;
 
-/// All that is known of an object of an image.
+/// The metadata of an object of an image.
 pub(crate) fn meta_of(fs: &Fs, object: &Object) -> Result<Meta, CopyError> {
     let xattrs = fs.xattrs(object)?.into_iter().map(|(name, value)| (name, value.to_vec()));
     Ok(Meta { xattrs: xattrs.collect(), ..bare_meta_of(object) })
 }
 
-/// What the inode of an object says: all but extended attributes.
+/// The metadata in the inode of an object, without extended attributes.
 pub(crate) fn bare_meta_of(object: &Object) -> Meta {
     let inode = object.inode();
     Meta {
@@ -45,7 +45,7 @@ pub(crate) fn kind_of(inode: &Inode) -> Kind {
     }
 }
 
-/// The type that an object of this kind has in an image.
+/// The type in an image of an object of this kind.
 pub fn file_type(kind: &Kind) -> FileType {
     match kind {
         Kind::Directory => FileType::Directory,

@@ -1,6 +1,6 @@
-//! What contents need of an image, counted before it is made.
+//! Counts what the contents of a new image need, before it is created.
 //!
-//! What is counted depends on what files read as: so the size of an image does not depend on where its source has holes.
+//! The count depends only on the bytes of files: so the size of an image does not depend on the holes of its source.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +13,27 @@ use crate::put::trimmed;
 use crate::{CopyError, join, tally};
 
 const BLOCK: usize = 4096;
-/// Files of up to 64 KiB count as long as they are: to open each takes longer than a few blocks are worth.
+/// Files of up to 64 KiB count with their full size: opening each one would take longer than a few zero blocks are
+/// worth.
 const SMALL: u64 = 64 << 10;
-/// How much of a file is read at once, in bytes.
+/// The size of reads, in bytes.
 const PIECE: usize = 1 << 20;
 
-/// What contents need.
+/// Counts for the contents of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Names below the root.
     pub names: u64,
-    /// The length of those names together.
+    /// The total length of these names, in bytes.
     pub names_bytes: u64,
     /// Blocks of files that are not all zeros, in bytes.
     pub file_bytes: u64,
-    /// The targets of symbolic links, and names and values of extended attributes.
+    /// Bytes of symbolic link targets, and of names and values of extended attributes.
     pub other_bytes: u64,
 }
 
 impl Needs {
-    /// Of everything that is seen of a tree.
+    /// Counts a tree, without excluded objects.
     pub fn of_tree(source: &Source, links: &Links) -> Result<Needs, CopyError> {
         let mut counter = Counter::default();
         let mut names: BTreeMap<(u64, u64), u64> = links.iter().collect();
@@ -52,7 +53,7 @@ impl Needs {
                 } else if entry.meta.nlink > 1
                     && names.remove(&(entry.meta.dev, entry.meta.ino)).is_none()
                 {
-                    // Another name of what has been counted.
+                    // A hard link to an object that has been counted.
                     continue;
                 }
                 counter.object(&entry.meta);
@@ -62,10 +63,10 @@ impl Needs {
         Ok(counter.needs)
     }
 
-    /// Of the members of an archive, which is read to its end. What is replaced later on counts, too.
+    /// Counts the members of an archive, which is read to its end. Members that later ones replace count, too.
     pub fn of_archive(archive: &mut Archive, excludes: &Excludes) -> Result<Needs, CopyError> {
         let mut counter = Counter::default();
-        // Files that are excluded, which may have names that are not.
+        // Excluded files: a hard link to one of them may not be excluded.
         let mut excluded: BTreeMap<Vec<u8>, Needs> = BTreeMap::new();
         while let Some(Member { path, what, .. }) = archive.next_member()? {
             let is_excluded = excludes.covers(&path);
@@ -137,7 +138,7 @@ impl Counter {
         self.needs.names_bytes += name.len() as u64;
     }
 
-    /// Counts all of an object but its name and the contents of a file.
+    /// Counts an object without its name and the contents of a file.
     fn object(&mut self, meta: &Meta) {
         let bytes: usize = meta.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
         self.needs.other_bytes += bytes as u64;
@@ -167,7 +168,7 @@ impl Counter {
         Ok(())
     }
 
-    /// How many bytes blocks take that are not all zeros. Pieces come in order.
+    /// Bytes of the blocks that are not all zeros. Pieces come in increasing order.
     fn stored(&mut self, next: &mut NextPiece<'_>) -> Result<u64, CopyError> {
         self.buffer.resize(PIECE, 0);
         let mut blocks = 0;

@@ -1,4 +1,4 @@
-//! How a tree is taken over into an image, and what became of it.
+//! Options of an import, and the counts of its result.
 
 use crate::host::{Kind, Meta};
 use betr_core::fs::Attributes;
@@ -7,80 +7,80 @@ use betr_core::ids::Time;
 use crate::CopyError;
 use crate::meta::time_of;
 
-/// How to import.
+/// Options of an import.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ImportOptions {
-    /// `SOURCE_DATE_EPOCH`: no time is later, and times of access, which reading changes, are those of
-    /// the last modification.
+    /// `SOURCE_DATE_EPOCH`, in seconds: later times are reduced to it, and times of access, which reading changes,
+    /// are replaced by the times of modification.
     pub epoch: Option<i64>,
-    /// Who is to own what is imported.
+    /// The owners of imported objects.
     pub owners: Owners,
 }
 
-/// What becomes of owners and groups. Those in access control lists stay as they are.
+/// Mapping of owners and groups. Those in access control lists stay unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owners {
-    /// Of owners.
+    /// The mapping of owners.
     pub users: Numbers,
-    /// Of groups.
+    /// The mapping of groups.
     pub groups: Numbers,
 }
 
-/// What becomes of the numbers of users, or of groups.
+/// A mapping of user or group numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
-    /// This one stands for all.
+    /// Replaces every number.
     pub force: Option<u32>,
-    /// This is added afterwards.
+    /// Added after that.
     pub offset: i64,
 }
 
-/// What was imported.
+/// Counts of imported objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Regular files.
     pub files: u64,
     /// Directories, the root of the tree included.
     pub directories: u64,
-    /// Symbolic links, devices and all else.
+    /// Objects of other types: symbolic links, devices, pipes, sockets.
     pub others: u64,
-    /// Names beyond the first of files with several.
+    /// Hard links beyond the first name of each object.
     pub links: u64,
-    /// Bytes of files.
+    /// Bytes of file contents.
     pub bytes: u64,
 }
 
 impl Numbers {
-    /// The new number; nothing if it is none that anybody can have.
+    /// The new number; `None` if it is not a valid one.
     fn map(self, number: u32) -> Option<u32> {
         let number = self.force.unwrap_or(number);
         if self.offset == 0 {
             return Some(number);
         }
         let moved = i64::from(number).checked_add(self.offset)?;
-        // 4,294,967,295 is no user or group: chown(2) takes it for "leave unchanged".
+        // 4,294,967,295 is not a valid number: for chown(2) it means "leave unchanged".
         u32::try_from(moved).ok().filter(|moved| *moved != u32::MAX)
     }
 }
 
 impl ImportOptions {
-    /// The attributes of a root that nothing is said of, in the hands of who is to own it.
+    /// The attributes of a root that the source does not describe, with its owner mapped.
     pub fn owned(&self, attributes: Attributes) -> Result<Attributes, CopyError> {
         let Attributes { uid, gid, .. } = attributes;
         let (uid, gid) = self.owner(b"", uid, gid)?;
         Ok(Attributes { uid, gid, ..attributes })
     }
 
-    /// What the object at `path` gets of `meta`.
+    /// The attributes in the image of the object at `path`.
     pub(crate) fn attributes(&self, path: &[u8], meta: &Meta) -> Result<Attributes, CopyError> {
         let (uid, gid) = self.owner(path, meta.uid, meta.gid)?;
         let (accessed, modified) = self.times(meta);
-        // What systems with modes of symbolic links say of them depends on the umask of who made them.
+        // Systems that store a mode for symbolic links set it from the umask of their creator.
         let perm = if matches!(meta.kind, Kind::Symlink(_)) { 0o777 } else { meta.perm };
         Ok(Attributes { perm, uid, gid, accessed, modified })
     }
 
-    /// Who is to own the object at `path`, if it is these who own it now.
+    /// The owner and group in the image of the object at `path`, mapped from `uid` and `gid`.
     pub(crate) fn owner(&self, path: &[u8], uid: u32, gid: u32) -> Result<(u32, u32), CopyError> {
         let Owners { users, groups } = self.owners;
         let refused = |what: &str, number: u32, offset: i64| {

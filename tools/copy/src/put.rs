@@ -1,4 +1,4 @@
-//! Making single objects of an image as their metadata and data say, wherever those come from.
+//! Creates single objects of an image from metadata and data, independent of their source.
 
 use std::ops::Range;
 
@@ -10,11 +10,11 @@ use crate::fill::NextPiece;
 use crate::meta::file_type;
 use crate::{CopyError, ImportOptions, Imported, tally};
 
-/// How much of a file is written at once, in bytes.
+/// The size of writes to a file, in bytes.
 const WINDOW: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 
-/// Makes objects, and counts them.
+/// Creates objects and counts them.
 pub(crate) struct Put<'p> {
     pub fs: &'p mut Fs,
     pub options: ImportOptions,
@@ -27,7 +27,7 @@ impl<'p> Put<'p> {
         Put { fs, options, done: Imported::default(), buffer: vec![0; WINDOW as usize] }
     }
 
-    /// Makes `name` in `directory`, without its contents. With `zone` it is ready for more names.
+    /// Creates `name` in `directory`, without contents. With `zone` it gets a zone of its own, ready for more names.
     pub(crate) fn make(
         &mut self,
         path: &[u8],
@@ -49,8 +49,8 @@ impl<'p> Put<'p> {
         self.fs.make(directory, name, new).map_err(|error| CopyError::at(path, error))
     }
 
-    /// Gives what is no directory its contents and attributes. `next` fills a buffer with some data of a file and
-    /// says where they belong; what is between them is a hole.
+    /// Writes the contents and attributes of an object that is not a directory. `next` fills a buffer with data of a
+    /// file and returns their offset; ranges between the data are holes.
     pub(crate) fn finish(
         &mut self,
         path: &[u8],
@@ -68,9 +68,9 @@ impl<'p> Put<'p> {
         self.attributes(path, meta, made)
     }
 
-    /// Writes the contents of an empty file. What is written depends on what the file reads as, and not on where its source has
-    /// holes, or in which pieces it comes: one operation for each window that is not all zeros, from the first
-    /// block with data to the last byte that is not zero.
+    /// Writes the contents of an empty file. The operations depend only on the bytes of the file, not on the holes or
+    /// the pieces of its source: one for each window that is not all zeros, from the first block with data to the
+    /// last byte that is not zero.
     pub(crate) fn contents(
         &mut self,
         path: &[u8],
@@ -102,8 +102,8 @@ impl<'p> Put<'p> {
         Ok(())
     }
 
-    /// Times, and what goes with a name: extended attributes. Making entries changes the times of a
-    /// directory, so its own come last.
+    /// Sets extended attributes and times. Creating entries changes the times of a directory, so this comes after
+    /// them.
     pub(crate) fn attributes(
         &mut self,
         path: &[u8],
@@ -126,7 +126,7 @@ impl<'p> Put<'p> {
         Ok(self.fs.set_attributes(object, changes)?)
     }
 
-    /// Extended attributes alone.
+    /// Sets extended attributes only.
     pub(crate) fn xattrs(
         &mut self,
         path: &[u8],
@@ -145,7 +145,7 @@ impl<'p> Put<'p> {
     }
 }
 
-/// A part of a file that begins at a multiple of [`WINDOW`]; what is not in it is zero.
+/// A range of a file that begins at a multiple of [`WINDOW`]; bytes that are not set are zero.
 struct Window {
     start: u64,
     bytes: Vec<u8>,
@@ -157,13 +157,13 @@ impl Window {
         self.bytes.clear();
     }
 
-    /// Takes data that lie in it, behind what it has.
+    /// Adds data, after those it already has.
     fn put(&mut self, offset: u64, data: &[u8]) {
         self.bytes.resize((offset - self.start) as usize, 0);
         self.bytes.extend_from_slice(data);
     }
 
-    /// What is to be written of it: from the first block that is not all zeros to the last byte that is not zero.
+    /// The range to write: from the first block that is not all zeros to the last byte that is not zero.
     fn filled(&self) -> Option<Range<usize>> {
         let end = trimmed(&self.bytes);
         let mut blocks = self.bytes[..end].chunks(BLOCK);
@@ -172,16 +172,16 @@ impl Window {
     }
 }
 
-/// How many bytes there are up to the last that is not zero.
+/// The length without trailing zeros.
 pub(crate) fn trimmed(bytes: &[u8]) -> usize {
-    // 64 at once, for long rows of zeros.
+    // 64 bytes at once: a fast path for long runs of zeros.
     let rows =
         bytes.rchunks(64).take_while(|row| row.iter().all(|byte| *byte == 0)).map(<[u8]>::len);
     let rest = &bytes[..bytes.len() - rows.sum::<usize>()];
     rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Writes a window of a file. `end` becomes the end of what has been written.
+/// Writes a window of a file, and sets `end` to the end of the written data.
 fn write_window(
     fs: &mut Fs,
     file: &Object,

@@ -1,7 +1,7 @@
-//! A tree of a damaged image onto the host: like an export, but it goes on behind whatever cannot be read.
+//! Copies a tree of a damaged image to the host. Unlike an export it continues after anything that cannot be read.
 //!
-//! Every value is verified when it is read, so nothing is written that the image did not hold. What becomes of each
-//! object is told at once, and not kept.
+//! Every value is verified when it is read, so only data from the image are written. The result for each object is
+//! reported at once and not kept.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -19,36 +19,36 @@ use crate::meta::{bare_meta_of, kind_of, meta_of};
 use crate::{CopyError, tally};
 
 const BLOCK: u64 = FILE_BLOCK as u64;
-/// This many unreadable blocks in sequence end a file.
+/// After 1024 unreadable blocks in a row the rest of the file is given up.
 const TRIES: u32 = 1024;
 
-/// What became of something. Paths are those below the start, without a leading slash.
+/// The result for one path. Paths are relative to the start, without a leading slash.
 pub enum Salvaged<'s> {
-    /// A directory, when all that is in it is done.
+    /// A directory, after everything in it. @ Any other object.
     Directory(&'s [u8], &'s Object),
-    /// Anything else; of a file, how many bytes were copied, and which ranges could not be read.
+    /// Any other object.
     Object {
         /// The path.
         path: &'s [u8],
         /// The object.
         object: &'s Object,
-        /// How many bytes were copied.
+        /// Bytes of a file that were copied.
         bytes: u64,
-        /// What could not be read: holes in the copy.
+        /// Ranges that could not be read: holes in the copy.
         gaps: Vec<Range<u64>>,
     },
-    /// One more name of what has been copied already.
+    /// A hard link to an object that was copied before.
     Link(&'s [u8], &'s Object),
-    /// Something that cannot be read: what is at the path, or is to be found below it.
+    /// An object, or an entry of the directory at the path, that cannot be read.
     Unread(&'s [u8], &'s CopyError),
-    /// Something that the host would not take; of a directory, with all that is in it.
+    /// An object that the host refused; for a directory, with everything in it.
     Refused(&'s [u8], &'s HostError),
-    /// A detail that the host would not take.
+    /// A detail of an object that the host did not accept.
     Warning(&'s Warning),
 }
 
-/// Copies `start` and everything below it to `dest`, which must not exist or be an empty directory; without `dest` all
-/// of it is only read. It ends early when the host has no room, or when `tell` fails.
+/// Copies `start` and everything below it to `dest`, which must not exist or be an empty directory. Without `dest`
+/// everything is only read. Stops early when the host is full, or when `tell` fails.
 pub fn salvage(
     fs: &Fs,
     start: Object,
@@ -75,7 +75,7 @@ pub fn salvage(
             Err(error) => {
                 let path = salvage.open.last().map_or_else(Vec::new, |(path, _)| path.clone());
                 (salvage.tell)(Salvaged::Unread(&path, &error.into()))?;
-                // An error of one entry is followed by the next entry, one of the listing by itself.
+                // The walk passes over a bad entry, but a bad listing fails again: give up that directory.
                 if stuck {
                     walk.skip();
                     salvage.leave()?;
@@ -90,21 +90,21 @@ pub fn salvage(
     Ok(())
 }
 
-/// How many bytes of a file were copied, and the ranges that were not.
+/// Bytes of a file that were copied, and the ranges that were not.
 type Copied = (u64, Vec<Range<u64>>);
 
 struct Salvage<'s> {
     fs: &'s Fs,
     target: Option<Target>,
     tell: &'s mut dyn FnMut(Salvaged<'_>) -> io::Result<()>,
-    /// The first name of each object with several.
+    /// For each object with several hard links: its first path.
     names: HashMap<Ino, Vec<u8>>,
-    /// The directories that have been entered and not left.
+    /// The directories from the start to the current one.
     open: Vec<(Vec<u8>, Object)>,
 }
 
 impl Salvage<'_> {
-    /// Takes a step of the walk; whether it may enter what this was about.
+    /// Handles a step of the walk. Returns whether the walk may enter the object.
     fn visit(&mut self, visit: Visit) -> Result<bool, CopyError> {
         match visit {
             Visit::Enter(path, directory) => {
@@ -129,7 +129,7 @@ impl Salvage<'_> {
         Ok(true)
     }
 
-    /// Ends the innermost directory.
+    /// Finishes the innermost directory.
     fn leave(&mut self) -> Result<(), CopyError> {
         let Some((path, directory)) = self.open.pop() else { return Ok(()) };
         self.attributes(&path, &directory)?;
@@ -159,7 +159,7 @@ impl Salvage<'_> {
         self.attributes(path, object)
     }
 
-    /// Makes what is no directory; how many bytes it was given, and which it was not. Nothing if only root may make it.
+    /// Copies an object that is not a directory. Returns what was copied; `None` if the host refused to create it.
     fn make(&mut self, path: &[u8], object: &Object) -> Result<Option<Copied>, CopyError> {
         let inode = object.inode();
         let none = Some((0, Vec::new()));
@@ -187,7 +187,7 @@ impl Salvage<'_> {
         Ok(none)
     }
 
-    /// Gives what has been made its owner, mode, times and extended attributes.
+    /// Sets owner, mode, times and extended attributes of a created object.
     fn attributes(&mut self, path: &[u8], object: &Object) -> Result<(), CopyError> {
         let meta = match meta_of(self.fs, object) {
             Ok(meta) => meta,
@@ -206,7 +206,7 @@ impl Salvage<'_> {
         }
     }
 
-    /// The host has refused something: an end, if it will refuse everything.
+    /// Reports that the host refused an operation. Fails if it will refuse every other one, too.
     fn refused(&mut self, path: &[u8], error: HostError) -> Result<(), CopyError> {
         if let HostError::Io { source, .. } = &error
             && let ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem =
@@ -218,8 +218,8 @@ impl Salvage<'_> {
     }
 }
 
-/// Copies the blocks of a file that can be read; how many bytes those are, and the ranges that are not among them. In a
-/// file that is not sparse, blocks that are not there are missing.
+/// Copies the readable blocks of a file. Returns their bytes, and the ranges that are missing. In a file that is not
+/// sparse, holes count as missing.
 fn contents(
     fs: &Fs,
     object: &Object,
@@ -229,7 +229,7 @@ fn contents(
     let size = inode.size;
     let (mut bytes, mut gaps) = (0, Vec::<Range<u64>>::new());
     let (mut piece, mut at): (Vec<u8>, u64) = (Vec::new(), 0);
-    // Where the next block may begin.
+    // The end of the last block or gap.
     let (mut next, mut failures) = (0, 0);
     let mut blocks = fs.blocks(object);
     while next < size {

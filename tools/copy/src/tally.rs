@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 static OBJECTS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Objects that have been copied or counted, and bytes of files, since the process began.
+/// Objects copied or counted, and bytes of files, since the process started.
 pub fn so_far() -> (u64, u64) {
     (OBJECTS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed))
 }

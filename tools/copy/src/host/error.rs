@@ -1,9 +1,8 @@
-//! What can go wrong on the host, in words a person can act on.
+//! Errors of operations on the host.
 //!
-//! Every error names the path it is about (escaped, see [`betr_core::text`]), the
-//! operation, and where there is something to do about it, what. Nothing here
-//! decides whether to go on: a [`HostError`] always means that the operation
-//! was not done, a [`Warning`] that it was done but for the named detail.
+//! Every error names the path (escaped, see [`betr_core::text`]), the operation, and a remedy where one exists. A
+//! [`HostError`] means that the operation was not done, a [`Warning`] that it was done except for the named detail;
+//! the caller decides whether to continue.
 
 use std::fmt;
 use std::io;
@@ -22,14 +21,14 @@ pub enum HostError {
     /// The host refused a system call.
     #[error("cannot {op} '{}': {source}{}", Brief(path), hint(source))]
     Io {
-        /// What was tried, as a verb and its object.
+        /// The operation, as a verb and its object.
         op: &'static str,
-        /// The path it was tried on.
+        /// The path.
         path: Vec<u8>,
-        /// The host's answer.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// Another process changed something between two looks at it.
+    /// Another process changed an object while it was read.
     #[error(
         "'{}' changed while it was read: {what}; stop what writes to it, or read a snapshot",
         Brief(path)
@@ -47,10 +46,10 @@ pub enum HostError {
         path: Vec<u8>,
         /// The component.
         name: Vec<u8>,
-        /// What is wrong with it, as the rest of a sentence that begins with it.
+        /// The reason, as the rest of a sentence that begins with the name.
         why: &'static str,
     },
-    /// What was to be made is there already.
+    /// The object to create exists already.
     #[error(
         "'{}' exists already; nothing was overwritten: choose another destination",
         Brief(path)
@@ -59,12 +58,12 @@ pub enum HostError {
         /// The path that exists.
         path: Vec<u8>,
     },
-    /// The host, or this crate, has no way to do it.
+    /// The host, or this crate, does not support the operation.
     #[error("'{}': {what}", Brief(path))]
     NotSupported {
-        /// The path it was asked for.
+        /// The path.
         path: Vec<u8>,
-        /// What cannot be done.
+        /// What is not supported.
         what: &'static str,
     },
 }
@@ -87,7 +86,7 @@ impl HostError {
     }
 }
 
-/// What to do about an error number, or nothing where its own text says it all.
+/// The remedy for an error number, or an empty text.
 fn hint(source: &io::Error) -> &'static str {
     match Errno::from_io_error(source) {
         Some(Errno::ACCESS | Errno::PERM) => "; run it as root or as a user who has the permission",
@@ -106,10 +105,10 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
-/// A detail that could not be restored. Everything else about the path was.
+/// A detail that was not restored; everything else about the path was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// The path, with the destination in front of it.
+    /// The path, with the destination as its prefix.
     pub path: Vec<u8>,
     /// What was not restored.
     pub what: String,

@@ -1,17 +1,17 @@
-//! Which paths of a tree are left out.
+//! Patterns of paths that are left out of a tree.
 //!
-//! A pattern without a slash stands for a name in any directory: `*.o`. One with a slash stands for a path from
-//! the root of the tree on: `/build`, `usr/share/doc`, `home/**/.cache`. What is below a directory that is left
-//! out is left out, too; the root itself never is.
+//! A pattern without a slash matches a name in any directory: `*.o`. One with a slash matches a path from the root of
+//! the tree: `/build`, `usr/share/doc`, `home/**/.cache`. Everything below an excluded directory is excluded, too;
+//! the root itself never is.
 //!
-//! `*` stands for any characters of one name, also at its beginning where there is a dot, `?` for one character,
-//! `**` between slashes for any number of directories, `[a-z]` and `[!a-z]` for one character of a set, `{a,b}` for
-//! either; `\` takes the meaning from the character behind it. Upper and lower case differ. A slash at the end
-//! of a pattern does not count, nor does one behind another, or a `.` between two: `./a//b` is `/a/b`.
+//! `*` matches any characters of one name, a leading dot included, `?` one character, `**` between slashes any number
+//! of directories, `[a-z]` and `[!a-z]` one character of a set, and `{a,b}` either alternative; `\` makes the next
+//! character literal. Matching is case-sensitive. A trailing slash is ignored, and so are repeated slashes and `.`
+//! components: `./a//b` is `/a/b`.
 
 use globset::{Candidate, GlobBuilder, GlobSet};
 
-/// Patterns of paths that are left out.
+/// Patterns of paths to leave out.
 #[derive(Debug, Clone, Default)]
 pub struct Excludes {
     names: GlobSet,
@@ -19,7 +19,7 @@ pub struct Excludes {
 }
 
 impl Excludes {
-    /// What all of `patterns` leave out; an error names the one that is malformed.
+    /// Compiles `patterns`; an error names the malformed one.
     pub fn new<P: AsRef<str>>(patterns: impl IntoIterator<Item = P>) -> Result<Self, String> {
         let (mut names, mut paths) = (GlobSet::builder(), GlobSet::builder());
         for pattern in patterns {
@@ -44,12 +44,12 @@ impl Excludes {
         Ok(Self { names: built(names)?, paths: built(paths)? })
     }
 
-    /// Whether nothing is left out.
+    /// Whether there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && self.paths.is_empty()
     }
 
-    /// Whether the patterns stand for the object at `path` itself, a path below the root.
+    /// Whether a pattern matches the object at `path` itself, a path below the root.
     pub fn matches(&self, path: &[u8]) -> bool {
         let is = |set: &GlobSet, path: &[u8]| {
             !set.is_empty() && set.is_match_candidate(&Candidate::from_bytes(path))
@@ -58,7 +58,7 @@ impl Excludes {
         !path.is_empty() && (is(&self.names, name) || is(&self.paths, path))
     }
 
-    /// Whether `path`, or a directory that it is in, is left out.
+    /// Whether a pattern matches `path` or a directory above it.
     pub fn covers(&self, path: &[u8]) -> bool {
         if self.is_empty() {
             return false;

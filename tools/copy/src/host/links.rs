@@ -1,5 +1,5 @@
-//! Finding which names of a tree are hard links of each other, before it is read: one pass over all names, without data or
-//! extended attributes. The tree may change afterwards; then a link becomes a file of its own.
+//! Finds hard links in a tree before it is read: one pass over all names, without data or extended attributes. If the
+//! tree changes afterwards, a link becomes a separate file.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,18 +10,18 @@ use crate::host::error::Result;
 use crate::host::source::{Source, no_follow};
 use crate::host::walk;
 
-/// For each object other than a directory that has more than one name on its file system, by device and number: how many
-/// of them are in a tree.
+/// The objects in a tree with several hard links, except directories: device and inode number, and the number of
+/// names in the tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Links(HashMap<(u64, u64), u64>);
 
 impl Links {
-    /// The objects, and how many names each has in the tree.
+    /// The objects, and the number of names that each has in the tree.
     pub fn iter(&self) -> impl Iterator<Item = ((u64, u64), u64)> + '_ {
         self.0.iter().map(|(object, names)| (*object, *names))
     }
 
-    /// Looks at one name. Returns what it names.
+    /// Counts one name. Returns the type of its object.
     fn add(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<FileType> {
         let stat = statat(dir, name, no_follow())?;
         let kind = FileType::from_raw_mode(stat.st_mode);
@@ -32,14 +32,14 @@ impl Links {
     }
 }
 
-/// Looks at the whole of `source`.
+/// Counts the names in the whole of `source`.
 pub(crate) fn find(source: &Source) -> Result<Links> {
     let mut links = Links::default();
     if let Some((dir, name)) = source.single() {
         links.add(dir, name).map_err(|errno| source.io("look at", b"", errno))?;
         return Ok(links);
     }
-    // Paths and not open directories, of which a deep tree would take too many.
+    // Paths instead of open directories: a deep tree would need too many descriptors.
     let mut waiting = vec![Vec::new()];
     while let Some(path) = waiting.pop() {
         let dir = source.open_directory(&path)?;

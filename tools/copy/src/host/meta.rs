@@ -1,16 +1,14 @@
 //! The metadata of one object of the host, as plain values.
 //!
-//! Owns the types that callers exchange with [`crate::host::Source`] and
-//! [`crate::host::Target`], and the translation from what the host reports. Holds no
-//! path: the caller knows which object it asked for.
+//! Owns the types that callers exchange with [`crate::host::Source`] and [`crate::host::Target`], and the conversion
+//! from stat structures. Holds no path: the caller knows which object it asked for.
 
 use rustix::fs::{FileType, Stat};
 
 /// A point in time: whole seconds since 1970-01-01 00:00:00 UTC, and the
 /// nanoseconds after them.
 ///
-/// A time before 1970 has negative seconds; the nanoseconds always count
-/// forward and are less than a thousand million.
+/// Before 1970 the seconds are negative; the nanoseconds always count forward, and are less than 1,000,000,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time {
     /// Whole seconds, rounded down.
@@ -20,31 +18,31 @@ pub struct Time {
 }
 
 impl Time {
-    /// When the object was last read, as the host says.
+    /// The time of last access.
     pub(crate) fn accessed(stat: &Stat) -> Self {
-        // There are less than 2^30 nanoseconds.
+        // Nanoseconds are below 2^30, so the cast is lossless.
         Self { secs: stat.st_atime, nanos: stat.st_atime_nsec as u32 }
     }
 
-    /// When its data last changed.
+    /// The time of the last change of the data.
     pub(crate) fn modified(stat: &Stat) -> Self {
         Self { secs: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 }
     }
 
-    /// When its metadata last changed.
+    /// The time of the last change of the metadata.
     pub(crate) fn changed(stat: &Stat) -> Self {
         Self { secs: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 }
     }
 }
 
-/// What an object is, with what belongs to that kind alone.
+/// The type of an object, with the values that only this type has.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A directory.
     Directory,
     /// A regular file.
     File,
-    /// A symbolic link and the bytes it points to.
+    /// A symbolic link and its target.
     Symlink(Vec<u8>),
     /// A character device.
     CharDevice {
@@ -67,8 +65,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind the host reports, without the target of a symbolic link, which
-    /// takes another call; nothing for a kind this crate does not know.
+    /// The kind of a stat structure, with an empty target for a symbolic link, which takes readlink(2); `None` for an
+    /// unknown type.
     pub(crate) fn from_stat(stat: &Stat) -> Option<Self> {
         let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
         match FileType::from_raw_mode(stat.st_mode) {
@@ -83,7 +81,7 @@ impl Kind {
         }
     }
 
-    /// The host's type of this kind.
+    /// The host's file type of this kind.
     pub(crate) fn file_type(&self) -> FileType {
         match self {
             Self::Directory => FileType::Directory,
@@ -97,39 +95,37 @@ impl Kind {
     }
 }
 
-/// Everything the host says of one object but its name and data.
+/// The metadata of an object: everything but its name and data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meta {
-    /// What it is.
+    /// The type.
     pub kind: Kind,
-    /// The permission bits, set-user-ID, set-group-ID and sticky among them:
-    /// nothing but the bits of `0o7777`.
+    /// The permission bits with set-user-ID, set-group-ID and sticky: only bits of `0o7777`.
     pub perm: u32,
     /// The owner.
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// How many names it has on its file system, inside the tree or not.
+    /// The number of hard links on its file system, inside the tree or not.
     pub nlink: u64,
-    /// The file system it is on; with `ino`, which object it is.
+    /// The device number of its file system; identifies the object together with `ino`.
     pub dev: u64,
-    /// The number of the object on its file system.
+    /// The inode number.
     pub ino: u64,
-    /// The length of a regular file or of a symbolic link's target; of no
-    /// meaning for other kinds.
+    /// The length of a regular file or of a symbolic link's target; meaningless for other kinds.
     pub size: u64,
-    /// When it was last read.
+    /// The time of last access.
     pub atime: Time,
-    /// When its data last changed.
+    /// The time of the last change of the data.
     pub mtime: Time,
-    /// When its metadata last changed. Cannot be restored.
+    /// The time of the last change of the metadata. Cannot be restored.
     pub ctime: Time,
     /// Extended attributes, full name (`user.foo`) and value, sorted by name.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Meta {
-    /// An object of root's with one name, no attributes and nothing in it, that is on no file system yet.
+    /// An object of root with one name, without attributes and data, that is on no file system yet.
     pub fn new(kind: Kind, perm: u32, time: Time) -> Meta {
         Meta {
             kind,
@@ -147,7 +143,7 @@ impl Meta {
         }
     }
 
-    /// The metadata the host reports of an object of kind `kind`.
+    /// The metadata in a stat structure, for an object of kind `kind`.
     pub(crate) fn from_stat(stat: &Stat, kind: Kind, xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
         Self {
             kind,

@@ -1,21 +1,19 @@
-//! The host side of reading a tree into an image and of writing one out of it.
+//! Reads trees of the host into an image, and writes trees of an image to the host.
 //!
-//! Four parts, none of which knows anything of the image format:
+//! Four parts, none of which depends on the image format:
 //!
-//! * [`Source`] reads a directory tree, or one single object, of the host:
-//!   metadata with nanoseconds and extended attributes, and the data of files
-//!   without their holes. [`Links`] are found before a tree is read.
-//! * [`Target`] writes a tree, or one single object, to the host and never
-//!   leaves its destination whatever names it is given.
-//! * [`Excludes`] says what of a tree is left out.
-//! * [`Meta`] is what both exchange with their caller.
+//! * [`Source`] reads a directory tree, or one single object, of the host: metadata with nanoseconds and extended
+//!   attributes, and the data of files without their holes. [`Links`] are found before a tree is read.
+//! * [`Target`] writes a tree, or one single object, to the host, and never outside its destination, whatever names
+//!   it is given.
+//! * [`Excludes`] are patterns of names that are left out.
+//! * [`Meta`] is the metadata that both exchange with their caller.
 //!
-//! Paths inside a tree are bytes relative to its root, with `/` between the
-//! components and nothing (`b""`) for the root itself. They may be longer than
-//! `PATH_MAX`. No symbolic link in such a path is ever followed.
+//! Paths inside a tree are bytes relative to its root, with `/` between components; `b""` is the root itself. They
+//! may be longer than `PATH_MAX`. Symbolic links in such a path are never followed.
 //!
-//! Extended attributes and the modes of existing objects are reached through
-//! `/proc/self/fd`, so `/proc` must be mounted.
+//! Extended attributes, and the modes of existing objects, are accessed through `/proc/self/fd`, so `/proc` must be
+//! mounted.
 
 mod error;
 mod exclude;

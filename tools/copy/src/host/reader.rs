@@ -1,13 +1,11 @@
 //! Reading the data of one regular file without its holes.
 //!
-//! A [`FileReader`] gives the data in pieces of increasing offset; what lies
-//! between two pieces, or behind the last, reads as zeros. It never gives
-//! anything past the size that the file had when it was listed, and it makes
-//! sure that the data are those of the metadata: the file is compared with
-//! them when it is opened and again at the end.
+//! A [`FileReader`] returns data in pieces of increasing offset; ranges between pieces and after the last one read as
+//! zeros. It returns nothing beyond the size that the file had in the listing. The file is compared with its metadata
+//! when it is opened and again at the end, so that the data match the metadata.
 //!
-//! A change that leaves size, modification and change time as they were, within
-//! one tick of the host's clock, cannot be seen.
+//! A change within one tick of the host's clock that leaves size, modification time and change time as they were is
+//! not detected.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -26,26 +24,26 @@ pub struct FileReader {
     size: u64,
     mtime: Time,
     ctime: Time,
-    /// Where the next piece is looked for.
+    /// The offset from which the next piece is searched.
     position: u64,
-    /// The end of the data that `position` is known to be in.
+    /// The end of the data range that contains `position`.
     data_end: u64,
-    /// Whether there may be holes at all.
+    /// Whether fewer blocks are allocated than `size` takes, and the file system reports holes.
     holes: bool,
 }
 
 impl FileReader {
-    /// Opens `path` below `base`, which must still be what `expected` says.
+    /// Opens `path` below `base`. Fails if the file no longer matches `expected`.
     pub(crate) fn open(
         base: BorrowedFd<'_>,
         path: &[u8],
         shown: Vec<u8>,
         expected: &Meta,
     ) -> Result<Self> {
-        // Not waiting matters only if the file was replaced by a pipe.
+        // O_NONBLOCK matters only if the file was replaced by a pipe.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = match walk::open(base, path, flags | OFlags::NOATIME) {
-            // Only the owner may leave the time of access alone.
+            // Only the owner may use O_NOATIME.
             Err(Errno::PERM) => walk::open(base, path, flags),
             opened => opened,
         };
@@ -74,11 +72,10 @@ impl FileReader {
         })
     }
 
-    /// Reads the next piece of data into `buf`: its offset and its length, or
-    /// nothing once there is no more.
+    /// Reads the next piece of data into `buf`. Returns its offset and length, or `None` after the last one.
     ///
-    /// A piece ends where `buf` is full, where a hole begins, or where the file
-    /// ends. On a file system that cannot tell holes, all of the file is data.
+    /// A piece ends where `buf` is full, where a hole begins, or where the file ends. On a file system that does not
+    /// report holes, the whole file is data.
     ///
     /// # Panics
     ///
@@ -98,8 +95,8 @@ impl FileReader {
         Ok(Some((offset, length)))
     }
 
-    /// Makes sure that the file is still what it was when it was listed. Until
-    /// this has succeeded, what was read may belong to different states of it.
+    /// Checks that the file still matches its listing. Without this check the data may come from different states of
+    /// the file.
     pub fn finish(self) -> Result<()> {
         let stat = walk::stat(self.fd.as_fd()).map_err(|errno| self.io("look at", errno))?;
         if stat.st_size as u64 != self.size {
@@ -111,14 +108,14 @@ impl FileReader {
         if Time::changed(&stat) != self.ctime {
             return Err(self.changed("its change time is different"));
         }
-        // Files that the kernel makes up, as in /proc, say that they are empty.
+        // Generated files, as in /proc, report a size of 0.
         if self.size == 0 && self.read_at(&mut [0], 0)? > 0 {
             return Err(self.changed("it says that it is empty but has data"));
         }
         Ok(())
     }
 
-    /// Moves to the next data at or behind the position, or to the end.
+    /// Moves to the next data at or after the position, or to the end.
     fn find_data(&mut self) -> Result<()> {
         self.data_end = self.size;
         if !self.holes || self.position >= self.size {
@@ -142,14 +139,14 @@ impl FileReader {
             Err(Errno::NXIO) => return Err(self.changed("it became shorter")),
             Err(errno) => return Err(self.io("find the holes of", errno)),
         };
-        // A hole made right here in between: read what is there as data.
+        // A hole was punched at `start` between the two calls: read it as data.
         if end > start {
             self.data_end = end.min(self.size);
         }
         Ok(())
     }
 
-    /// Fills `buf` from the position on.
+    /// Fills `buf` from the position.
     fn fill(&mut self, buf: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < buf.len() {
@@ -182,7 +179,7 @@ impl FileReader {
     }
 }
 
-/// How an opened file is not the one that was listed, if so.
+/// Why an opened file is not the one from the listing; `None` if it is.
 fn replaced(stat: &Stat, expected: &Meta) -> Option<&'static str> {
     if Kind::from_stat(stat) != Some(Kind::File)
         || stat.st_dev != expected.dev

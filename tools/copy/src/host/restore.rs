@@ -1,18 +1,16 @@
-//! Giving one object of the host its metadata.
+//! Restores the metadata of one object of the host.
 //!
-//! The object is opened once, as nothing but a reference, so every step is
-//! about the same object and no link is followed. The order matters:
+//! The object is opened once, with O_PATH, so every step concerns the same object and follows no link. The order
+//! matters:
 //!
-//! 1. the owner, because changing it drops set-user-ID, set-group-ID and file
-//!    capabilities;
-//! 2. extended attributes, while the owner may still write to the object: a
-//!    user who is not root may not add one to a read-only file;
-//! 3. the mode, which agrees with the access control list that may have been
-//!    among them;
+//! 1. the owner, because changing it clears set-user-ID, set-group-ID and file capabilities;
+//! 2. extended attributes, while the owner may still write to the object: a user other than root may not add one to a
+//!    read-only file;
+//! 3. the mode, which must agree with an access control list among the attributes;
 //! 4. the times, which nothing after them may change.
 //!
-//! At the end the object is looked at: file systems round or limit times, and
-//! the kernel clears mode bits, without saying so.
+//! At the end the result is compared: file systems round or limit times, and the kernel clears mode bits, without an
+//! error.
 
 use std::fs::Permissions;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,8 +29,8 @@ use crate::host::xattr;
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
 
-/// Restores the metadata of the entry `name` of `parent`. `inherited` tells
-/// that it may have an access control list that is not its own.
+/// Restores the metadata of the entry `name` of `parent`. With `inherited` the object may have an access control list
+/// from its directory, which is removed.
 pub(crate) fn set_meta(
     parent: BorrowedFd<'_>,
     name: &[u8],
@@ -57,12 +55,12 @@ pub(crate) fn set_meta(
     Ok(restore.warnings)
 }
 
-/// One object, and what has been restored of it so far.
+/// An object, and the warnings so far.
 struct Restore<'a> {
     fd: OwnedFd,
     path: Vec<u8>,
     meta: &'a Meta,
-    /// The mode to set, which is not all of that in `meta` if the owner is not.
+    /// The mode to set: without set-user-ID and set-group-ID if the owner was not set.
     perm: u32,
     warnings: Vec<Warning>,
 }
@@ -82,7 +80,7 @@ impl Restore<'_> {
 
     fn owner(&mut self, parent: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
         let Meta { uid, gid, .. } = *self.meta;
-        // The number with all bits set means "leave it alone" to the kernel.
+        // For chown(2) the number with all bits set means "leave unchanged".
         let set = if uid == u32::MAX || gid == u32::MAX {
             Err(Errno::INVAL)
         } else {
@@ -99,11 +97,11 @@ impl Restore<'_> {
         };
         match set {
             Ok(()) => Ok(()),
-            // Not permitted, or a number that a container has no equivalent of.
+            // Not permitted, or a number that is not mapped in this user namespace.
             Err(errno @ (Errno::PERM | Errno::INVAL)) => {
                 let mut what = format!("owner {uid} and group {gid} were not set");
                 if self.perm & SET_ID != 0 {
-                    // With another owner they would give away that one's rights.
+                    // With the wrong owner these bits would give the rights of that user.
                     self.perm &= !SET_ID;
                     what.push_str(", nor set-user-ID and set-group-ID, which depend on them");
                 }
@@ -129,8 +127,8 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Whether an attribute is one that this user, or this kernel, cannot set
-    /// on any such object, so that failing would not help.
+    /// Whether this user or this kernel cannot set the attribute on any such object; then it is a warning instead of
+    /// an error.
     fn may_be_missing(&self, name: &[u8], errno: Errno) -> bool {
         let reserved = name.starts_with(b"trusted.") || name.starts_with(b"security.");
         match errno {
@@ -146,7 +144,7 @@ impl Restore<'_> {
         if matches!(self.meta.kind, Kind::Symlink(_)) {
             return Ok(());
         }
-        // Through libc, which rustix does not ask: fakeroot and its like stand between a program and libc.
+        // With a libc call, unlike rustix's system calls, so that fakeroot and similar libraries can intercept it.
         let mode = Permissions::from_mode(self.perm);
         std::fs::set_permissions(proc_path(self.fd.as_fd()), mode).map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -162,21 +160,21 @@ impl Restore<'_> {
         let set = if matches!(self.meta.kind, Kind::Symlink(_)) {
             utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)
         } else {
-            // By the object: the mode may by now bar the way by its name.
+            // Through the descriptor: the new mode may forbid access by name.
             utimensat(CWD, proc_path(self.fd.as_fd()), &times, AtFlags::empty())
         };
         set.map_err(|errno| self.io("set the times of", errno))
     }
 
     fn timespec(&self, time: Time) -> Result<Timespec> {
-        // Some larger values mean "now" or "leave it" to the kernel.
+        // The kernel interprets UTIME_NOW and UTIME_OMIT in this field.
         if time.nanos >= 1_000_000_000 {
             return Err(self.io("set the times of", Errno::INVAL));
         }
         Ok(Timespec { tv_sec: time.secs, tv_nsec: time.nanos.into() })
     }
 
-    /// Compares what can be changed silently with what was asked for.
+    /// Compares mode and times, which the host may change silently, with the requested ones.
     fn verify(&mut self) -> Result<()> {
         let stat = walk::stat(self.fd.as_fd()).map_err(|errno| self.io("look at", errno))?;
         let perm = stat.st_mode & 0o7777;

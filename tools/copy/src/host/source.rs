@@ -9,14 +9,13 @@
 //! (three for a symbolic link) and opens none of them, so it has no side effect
 //! on devices and pipes and needs no permission to read them.
 //!
-//! Reading leaves the times of access alone where the user owns what is read,
-//! but for symbolic links, whose target cannot be read in any other way: of
-//! several names of one link, only the first that is listed has the old time.
+//! Reading leaves times of access unchanged where the user owns the object. Symbolic links are an exception, because
+//! readlink(2) always updates the time: of several hard links to one symbolic link, only the first listed has the old
+//! time.
 //!
-//! A tree that changes while it is read is not frozen: each object is as it was
-//! when it was looked at, and a file whose data no longer belong to its
-//! metadata is an error (see [`FileReader`]). Attributes that the kernel shows
-//! to root only (`trusted.*`) are read by root alone.
+//! A tree that changes while it is read is not frozen: each object has the state at its own stat call, and a file
+//! whose data no longer match its metadata is an error (see [`FileReader`]). Only root reads the attributes that the
+//! kernel shows to root alone (`trusted.*`).
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -36,28 +35,28 @@ use crate::host::reader::FileReader;
 use crate::host::walk::{self, READ_NAME_MAX};
 use crate::host::xattr::XattrReader;
 
-/// How a directory is opened to list it.
+/// Flags to open a directory for listing.
 const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Room for one answer of the kernel about the names in a directory.
+/// Size of the buffer for getdents64, in bytes.
 const NAMES_BUFFER: usize = 32 * 1024;
 
-/// A tree, or one single object, of the host that is to be read.
+/// A tree, or one single object, of the host to read.
 #[derive(Debug)]
 pub struct Source {
     /// The root directory; for a single object, the directory it is in.
     dir: OwnedFd,
-    /// The name of the single object, if that is what this is.
+    /// The name of the single object; `None` for a directory.
     single: Option<Vec<u8>>,
     /// The path it was opened by, for messages.
     path: Vec<u8>,
-    /// Whether only the tag of a cache directory is seen.
+    /// Whether a directory that is tagged as a cache shows only its tag.
     exclude_caches: bool,
-    /// What is not seen at all.
+    /// Patterns of names that are left out.
     excludes: Excludes,
 }
 
-/// One name in a directory, and what it names.
+/// One name in a directory, and its object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The name, without any directory.
@@ -66,8 +65,7 @@ pub struct Entry {
     pub meta: Meta,
 }
 
-/// The name and the beginning of the tag of a cache directory (the Cache Directory Tagging
-/// Specification).
+/// The name and the first bytes of the tag of a cache directory (Cache Directory Tagging Specification).
 const CACHE_TAG: &[u8] = b"CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8; 43] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
@@ -80,15 +78,15 @@ impl Source {
         Self::open_with(path, LIST)
     }
 
-    /// Opens the tree, or the single object, at `path`, of which a symbolic
-    /// link is itself the object, unless the path asks for a directory.
+    /// Opens the tree, or the single object, at `path`. A symbolic link is itself the object, unless the path has a
+    /// trailing slash or otherwise requires a directory.
     pub fn open_link(path: &Path) -> Result<Self> {
         let operand = Operand::new(path.as_os_str().as_bytes());
         let keep = if operand.wants_directory() { OFlags::empty() } else { OFlags::NOFOLLOW };
         Self::open_with(path, LIST | keep)
     }
 
-    /// Opens the tree, or the single object, that `path` leads to.
+    /// Opens the tree, or the single object, at `path`, with all symbolic links resolved.
     pub fn open_followed(path: &Path) -> Result<Self> {
         let shown = path.as_os_str().as_bytes().to_vec();
         let target = std::fs::canonicalize(path).map_err(|source| HostError::Io {
@@ -107,7 +105,7 @@ impl Source {
             }
             Err(errno) => errno,
         };
-        // Not a directory, or a link that leads nowhere: a single object.
+        // Not a directory, or a dangling symbolic link: a single object.
         let single = matches!(errno, Errno::NOTDIR | Errno::NOENT | Errno::LOOP);
         let operand = Operand::new(shown.clone());
         let split = operand.split().filter(|_| single && !operand.wants_directory());
@@ -127,13 +125,13 @@ impl Source {
         Self { dir, single, path, exclude_caches: false, excludes: Excludes::default() }
     }
 
-    /// Of directories that are tagged as caches, only the tag is seen, as `tar --exclude-caches` does.
+    /// In a directory that is tagged as a cache, only the tag is listed, as with `tar --exclude-caches`.
     pub fn exclude_caches(mut self, exclude: bool) -> Self {
         self.exclude_caches = exclude;
         self
     }
 
-    /// What `excludes` leaves out is not seen, and not looked at.
+    /// Objects that `excludes` matches are neither listed nor examined.
     pub fn exclude(mut self, excludes: Excludes) -> Self {
         self.excludes = excludes;
         self
@@ -146,8 +144,7 @@ impl Source {
         self.meta(self.dir.as_fd(), name, b"", &mut xattrs)
     }
 
-    /// What is in the directory `dir`, sorted by name bytewise, so that the
-    /// order does not depend on the host.
+    /// The entries of the directory `dir`, sorted by name bytewise, so that the order does not depend on the host.
     pub fn list(&self, dir: &[u8]) -> Result<Vec<Entry>> {
         let fd = self.open_directory(dir)?;
         let mut names = Vec::new();
@@ -155,8 +152,7 @@ impl Source {
             names.push((ino, name.to_bytes().to_vec()));
             Ok(())
         })?;
-        // Most file systems hold their objects in the order of the numbers, so
-        // a disk that is not cached is read in one direction.
+        // Most file systems store inodes in the order of their numbers, so an uncached disk is read in one direction.
         names.sort_unstable();
         let mut xattrs = XattrReader::new(fd.as_fd());
         let mut entries = Vec::with_capacity(names.len());
@@ -169,8 +165,8 @@ impl Source {
         Ok(entries)
     }
 
-    /// Opens the regular file `path`, whose metadata were `expected` when it
-    /// was listed, to read its data. It is an error if it is another by now.
+    /// Opens the regular file `path` to read its data. Fails if it no longer matches `expected`, its metadata from
+    /// the listing.
     pub fn reader(&self, path: &[u8], expected: &Meta) -> Result<FileReader> {
         let shown = walk::join(&self.path, path);
         if expected.kind != Kind::File {
@@ -183,18 +179,18 @@ impl Source {
         FileReader::open(self.dir.as_fd(), below, shown, expected)
     }
 
-    /// Which names of the tree are hard links of each other.
+    /// Finds which names of the tree are hard links to the same object.
     pub fn links(&self) -> Result<Links> {
         links::find(self)
     }
 
-    /// Whether the root is a single object and not a directory.
+    /// The open directory and the name, if the root is a single object.
     pub(crate) fn single(&self) -> Option<(BorrowedFd<'_>, &[u8])> {
         let name = self.single.as_deref()?;
         Some((self.dir.as_fd(), name))
     }
 
-    /// The path of `path` for messages.
+    /// The path of an object, for messages.
     pub(crate) fn shown(&self, path: &[u8]) -> Vec<u8> {
         walk::join(&self.path, path)
     }
@@ -206,15 +202,15 @@ impl Source {
             return Err(self.io("list", path, Errno::NOTDIR));
         }
         let opened = match walk::open(self.dir.as_fd(), path, LIST | OFlags::NOATIME) {
-            // Only the owner may leave the time of access alone.
+            // Only the owner may use O_NOATIME.
             Err(Errno::PERM) => walk::open(self.dir.as_fd(), path, LIST),
             opened => opened,
         };
         opened.map_err(|errno| self.io("list", path, errno))
     }
 
-    /// Calls `found` with the name, number and type of everything in the open
-    /// directory `fd`, in the order of the host. The type may be unknown.
+    /// Calls `found` with the name, inode number and type of every entry of the open directory `fd`, in the order of
+    /// the host. The type may be unknown.
     pub(crate) fn for_each_name(
         &self,
         fd: BorrowedFd<'_>,
@@ -240,16 +236,16 @@ impl Source {
     }
 
     fn is_excluded(&self, directory: &[u8], name: &CStr) -> bool {
-        // Most trees are read as a whole, without a path for each name.
+        // Without patterns no path is built for each name.
         !self.excludes.is_empty() && self.excludes.matches(&walk::join(directory, name.to_bytes()))
     }
 
-    /// The host refused `op` on `path`.
+    /// An error of the system call `op` on `path`.
     pub(crate) fn io(&self, op: &'static str, path: &[u8], errno: Errno) -> HostError {
         HostError::io(op, self.shown(path), errno)
     }
 
-    /// The path below the directory that is held open.
+    /// The path relative to the open directory.
     fn below<'a>(&'a self, path: &'a [u8]) -> Result<&'a [u8]> {
         walk::check_path(path, READ_NAME_MAX)?;
         match &self.single {
@@ -300,7 +296,7 @@ impl Source {
     }
 }
 
-/// Whether an open directory holds a tag that says that all of it can be made again.
+/// Whether an open directory has a valid cache tag.
 fn is_cache(dir: BorrowedFd<'_>) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut head = [0; CACHE_SIGNATURE.len()];
@@ -309,8 +305,7 @@ fn is_cache(dir: BorrowedFd<'_>) -> bool {
     read.is_ok() && head == *CACHE_SIGNATURE
 }
 
-/// Looks at the object itself: not at what a link leads to, and without
-/// mounting anything.
+/// Flags that examine the object itself: links are not followed, and nothing is automounted.
 pub(crate) fn no_follow() -> AtFlags {
     AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT
 }

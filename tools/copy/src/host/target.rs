@@ -5,14 +5,12 @@
 //! destination without following symbolic links, and nothing that exists is
 //! ever opened for writing or replaced.
 //!
-//! Everything is made accessible to the caller alone; [`Target::set_meta`]
-//! gives it its final owner, mode and times. Two duties are the caller's: a
-//! directory gets its metadata after everything in it, or adding to it changes
-//! its times again and may be refused, and the destination itself last, because
-//! until then no other user can reach anything in it.
+//! Everything is created accessible to the caller alone; [`Target::set_meta`] sets the final owner, mode and times.
+//! The caller has two duties. It sets the metadata of a directory after its contents, because adding an entry changes
+//! the times again and may be refused. It sets those of the destination last, because until then no other user can
+//! reach anything in it.
 //!
-//! Nothing is removed when something fails: what has been written stays for the
-//! caller to keep or remove.
+//! After a failure nothing is removed: the caller keeps or removes what has been written.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -30,23 +28,22 @@ use crate::host::walk::{self, NAME_MAX};
 use crate::host::writer::FileWriter;
 use crate::host::xattr;
 
-/// A tree, or one single object, of the host that is being made.
+/// A tree, or one single object, of the host to create.
 #[derive(Debug)]
 pub struct Target {
     /// The destination directory; for a single object, the directory it is in.
     dir: OwnedFd,
-    /// The name of the single object, if that is what is made.
+    /// The name of the single object; `None` for a directory.
     single: Option<Vec<u8>>,
     /// The destination, for messages.
     path: Vec<u8>,
-    /// The directory that was last written to: a tree is mostly written one
-    /// directory after the other.
+    /// The directory last written to: entries of one directory mostly follow each other.
     last: Option<(Vec<u8>, Arc<OwnedFd>)>,
 }
 
-/// Where something is made: an open directory, and a name in it.
+/// An open directory, and the name in it of an object to create.
 struct Place {
-    /// Nothing for the directory that the target holds itself.
+    /// `None` for the directory that the target itself holds open.
     parent: Option<Arc<OwnedFd>>,
     name: Vec<u8>,
 }
@@ -54,17 +51,15 @@ struct Place {
 impl Target {
     /// Prepares to write to `dest`.
     ///
-    /// With `directory`, `dest` is made as a directory; an empty one that is
-    /// there already is taken over. Its mode is 0700 until `set_meta(b"", …)`.
-    /// Otherwise one single object is to be made at `dest`: nothing is made
-    /// yet, and the path of the object is the empty one, `b""`.
+    /// With `directory`, `dest` is created as a directory, or an existing empty one is used. Its mode is 0700 until
+    /// `set_meta(b"", …)`. Otherwise `dest` is the path of one single object: nothing is created yet, and the path of
+    /// the object is the empty one, `b""`.
     pub fn create(dest: &Path, directory: bool) -> Result<Self> {
         let shown = dest.as_os_str().as_bytes().to_vec();
         if directory { create_directory(dest, shown) } else { create_single(shown) }
     }
 
-    /// Prepares to make things in the directory `dest`, which must be there and
-    /// stays as it is: nothing in it is replaced, and it gets no metadata.
+    /// Prepares to create objects in the existing directory `dest`, which keeps its metadata. No entry is replaced.
     pub fn into_existing(dest: &Path) -> Result<Self> {
         let shown = dest.as_os_str().as_bytes().to_vec();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -73,14 +68,14 @@ impl Target {
         Ok(Target { dir, single: None, path: shown, last: None })
     }
 
-    /// Makes the directory `path`.
+    /// Creates the directory `path`.
     pub fn mkdir(&mut self, path: &[u8]) -> Result<()> {
         let place = self.place(path)?;
         rustix::fs::mkdirat(self.parent(&place), &place.name, Mode::RWXU)
             .map_err(|errno| self.not_made("make the directory", path, errno))
     }
 
-    /// Makes the regular file `path`, empty.
+    /// Creates the empty regular file `path`.
     pub fn file(&mut self, path: &[u8]) -> Result<FileWriter> {
         let place = self.place(path)?;
         let flags =
@@ -91,19 +86,17 @@ impl Target {
         Ok(FileWriter::new(fd, self.shown(path)))
     }
 
-    /// Makes the symbolic link `path` with the bytes `target` in it, which may
-    /// be anything and lead anywhere: it is not followed.
+    /// Creates the symbolic link `path` with the target `target`, which may be any bytes: it is not followed.
     pub fn symlink(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
         let place = self.place(path)?;
         rustix::fs::symlinkat(target, self.parent(&place), &place.name)
             .map_err(|errno| self.not_made("make the symbolic link", path, errno))
     }
 
-    /// Makes a device, pipe or socket, of whose mode `perm` the bits for others
-    /// wait for [`Target::set_meta`].
+    /// Creates a device, pipe or socket, with the owner's bits of `perm`; [`Target::set_meta`] adds those for others.
     ///
-    /// A warning means that it was not made, because only root may make devices
-    /// or because the host has no such number; it cannot have metadata then.
+    /// A warning means that it was not created, because only root may create devices or because the host has no such
+    /// device number; the caller must not set its metadata then.
     pub fn mknod(&mut self, path: &[u8], kind: &Kind, perm: u32) -> Result<Option<Warning>> {
         let place = self.place(path)?;
         let (device, number) = match *kind {
@@ -123,7 +116,7 @@ impl Target {
             what: format!("the device {}:{} was not made", number.0, number.1),
             errno: errno.raw_os_error(),
         };
-        // The kernel has 12 bits for one and 20 for the other, and would cut.
+        // The kernel encodes 12 bits of the major and 20 of the minor number, and would truncate others.
         if number.0 >= 1 << 12 || number.1 >= 1 << 20 {
             return Ok(Some(warning(Errno::RANGE)));
         }
@@ -136,8 +129,7 @@ impl Target {
         }
     }
 
-    /// Makes `new` another name of the object `existing`, which is not a
-    /// directory. A symbolic link is itself given the name.
+    /// Makes `new` a hard link to the object `existing`, which is not a directory. A symbolic link is itself linked.
     pub fn link(&mut self, existing: &[u8], new: &[u8]) -> Result<()> {
         let old = self.place(existing)?;
         let place = self.place(new)?;
@@ -146,15 +138,12 @@ impl Target {
             .map_err(|errno| self.not_made("make the hard link", new, errno))
     }
 
-    /// Gives `path` the owner, extended attributes, mode and times of `meta`;
-    /// its kind must be that of `meta`.
+    /// Sets the owner, extended attributes, mode and times of `path`, whose kind must be that of `meta`.
     ///
-    /// What the host does not let this user restore is returned and everything
-    /// else is restored: ownership, attributes that are reserved to root
-    /// (`trusted.*`, `security.*`) or impossible on that kind of object
-    /// (`user.*` on links and special files), and times and modes that the
-    /// host's file system changed. Where the owner could not be set, neither
-    /// are set-user-ID and set-group-ID. Anything else is an error.
+    /// Returns a warning for each detail that the host does not let this user restore, and restores the rest:
+    /// ownership, attributes reserved to root (`trusted.*`, `security.*`) or impossible on that kind of object
+    /// (`user.*` on links and special files), and times and modes that the host's file system changed. If the owner
+    /// could not be set, set-user-ID and set-group-ID are not set either. Anything else is an error.
     pub fn set_meta(&mut self, path: &[u8], meta: &Meta) -> Result<Vec<Warning>> {
         let place = match (path, &self.single) {
             (b"", None) => Place { parent: None, name: b".".to_vec() },
@@ -164,17 +153,17 @@ impl Target {
         restore::set_meta(parent, &place.name, shown, meta, self.single.is_some())
     }
 
-    /// Writes the destination's file system to its device and waits for it, so
-    /// that errors of writing that the host held back are reported.
+    /// Writes the destination's file system to its device and waits (syncfs), so that delayed write errors are
+    /// reported.
     pub fn sync(&self) -> Result<()> {
-        // A descriptor that only names a directory cannot be synced.
+        // An O_PATH descriptor cannot be synced.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         openat(&self.dir, c".", flags, Mode::empty())
             .and_then(rustix::fs::syncfs)
             .map_err(|errno| HostError::io("write to the device", self.path.clone(), errno))
     }
 
-    /// Checks `path` and opens the directory it is in.
+    /// Checks `path`, and opens its parent directory.
     fn place(&mut self, path: &[u8]) -> Result<Place> {
         walk::check_path(path, NAME_MAX)?;
         let (parent, name) = match (&self.single, path) {
@@ -187,7 +176,7 @@ impl Target {
         Ok(Place { parent: self.open_parent(parent)?, name })
     }
 
-    /// The directory `path`, from the last one if it is that or below it.
+    /// Opens the directory `path`, relative to the last one if it is the same or below it.
     fn open_parent(&mut self, path: &[u8]) -> Result<Option<Arc<OwnedFd>>> {
         if path.is_empty() {
             return Ok(None);
@@ -238,12 +227,12 @@ fn create_directory(dest: &Path, shown: Vec<u8>) -> Result<Target> {
         Err(Errno::NOTDIR | Errno::LOOP) => return Err(HostError::Exists { path: shown }),
         Err(errno) => return Err(fail("open the directory", errno)),
     };
-    // A new one is checked too: another process may have been quicker.
+    // A new directory is checked, too: another process may have written to it.
     if !is_empty(dir.as_fd()).map_err(|errno| fail("list", errno))? {
         return Err(HostError::Exists { path: shown });
     }
-    // An access control list that it inherited would be inherited by everything
-    // in it and give others access that no mode shows.
+    // An inherited access control list would be inherited by all new entries, and give other users access that no
+    // mode shows.
     xattr::remove_acls(dir.as_fd())
         .map_err(|errno| fail("remove the access control list of", errno))?;
     rustix::fs::fchmod(&dir, Mode::RWXU).map_err(|errno| fail("change the mode of", errno))?;

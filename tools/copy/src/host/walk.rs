@@ -1,10 +1,8 @@
 //! Opening paths below a directory without ever following a symbolic link.
 //!
-//! Owns the rule of what a relative path may be and the one way to open it. A
-//! path is opened relative to a directory that is already open; each component
-//! is checked to be a plain name, so there is no way up, and no component may
-//! be a symbolic link, so there is no way aside. Paths longer than the kernel
-//! takes in one call are opened in steps. Mount points are entered.
+//! Owns the rule for relative paths, and the function that opens them. A path is opened relative to an open
+//! directory. Each component must be a plain name, so `..` is impossible, and no component may be a symbolic link.
+//! Paths longer than the kernel accepts in one call are opened in steps. Mount points are entered.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -15,21 +13,21 @@ use rustix::io::Errno;
 
 use crate::host::error::{HostError, Result};
 
-/// The longest path the kernel takes, without its terminating NUL.
+/// The longest path that the kernel accepts, in bytes without the terminating NUL.
 const PATH_MAX: usize = 4095;
 
-/// The longest name that is written. File systems that count in characters
-/// can hold more bytes, so what is only read is not held to it.
+/// The longest name to create, in bytes. File systems that count characters can hold longer names, so reading has no
+/// such limit.
 pub(crate) const NAME_MAX: usize = 255;
 
-/// The longest component of a path to be read.
+/// The longest component of a path to read, in bytes.
 pub(crate) const READ_NAME_MAX: usize = PATH_MAX;
 
-/// What a directory is opened as on the way to something in it.
+/// Flags to open a directory as a step to an entry in it.
 const STEP: OFlags =
     OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Checks every component of `path`; an empty path, the root, passes.
+/// Checks every component of `path`; the empty path, the root, is valid.
 pub(crate) fn check_path(path: &[u8], longest: usize) -> Result<()> {
     if path.is_empty() {
         return Ok(());
@@ -55,7 +53,7 @@ pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The path of `relative` below `base`; either may be the empty one.
+/// Joins two paths, either of which may be empty.
 pub(crate) fn join(base: &[u8], relative: &[u8]) -> Vec<u8> {
     let mut path = base.to_vec();
     if !relative.is_empty() {
@@ -67,13 +65,13 @@ pub(crate) fn join(base: &[u8], relative: &[u8]) -> Vec<u8> {
     path
 }
 
-/// The path by which `fd` can be reached anew, whatever it was opened as.
+/// A path that reopens `fd`, even an O_PATH descriptor.
 pub(crate) fn proc_path(fd: BorrowedFd<'_>) -> String {
     use std::os::fd::AsRawFd;
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Whether [`proc_path`] can work at all.
+/// Whether [`proc_path`] works.
 pub(crate) fn proc_is_mounted() -> bool {
     Path::new("/proc/self/fd").exists()
 }
@@ -87,7 +85,7 @@ pub(crate) fn open(
     open_with(base, path, flags, have_openat2())
 }
 
-/// Opens the checked directory `path` below `base`, for reaching what is in it.
+/// Opens the checked directory `path` below `base`, as a step to its entries.
 pub(crate) fn open_parent(
     base: BorrowedFd<'_>,
     path: &[u8],
@@ -124,7 +122,7 @@ fn open_with(
     }
 }
 
-/// How much of `path` to open before the rest, if it is too long for one call.
+/// The length of the prefix of `path` to open first, if it is too long for one call.
 fn step_length(path: &[u8]) -> Option<usize> {
     if path.len() <= PATH_MAX {
         return None;
@@ -148,9 +146,9 @@ fn open_step(
     }
 }
 
-/// Whether the kernel can be told to follow no link in a whole path (5.6 and
-/// later, and not barred by a sandbox). Otherwise every component is a call; so it is where something stands between this
-/// program and libc (fakeroot, pseudo), which does not see openat2(2), and has to know what each descriptor is.
+/// Whether openat2(2) can refuse symbolic links in a whole path (Linux 5.6 and later, unless a sandbox forbids it).
+/// Otherwise every component takes a call. So it does under LD_PRELOAD libraries such as fakeroot and pseudo, which
+/// do not intercept openat2(2) and must see every descriptor that is opened.
 fn have_openat2() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(|| {

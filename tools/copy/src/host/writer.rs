@@ -1,8 +1,7 @@
 //! Writing the data of one regular file, holes included.
 //!
-//! A [`FileWriter`] owns a file that was just made and no other process has open, so
-//! what is not written reads as zeros and takes no room. It does not wait for
-//! the device (see [`crate::host::Target::sync`]) and knows nothing of metadata.
+//! A [`FileWriter`] owns a new file that no other process has open, so unwritten ranges read as zeros and take no
+//! space. It does not wait for the device (see [`crate::host::Target::sync`]), and sets no metadata.
 
 use std::os::fd::OwnedFd;
 
@@ -10,22 +9,22 @@ use rustix::io::{Errno, pwrite};
 
 use crate::host::error::{HostError, Result};
 
-/// A regular file that is being written.
+/// A regular file open for writing.
 #[derive(Debug)]
 pub struct FileWriter {
     fd: OwnedFd,
     path: Vec<u8>,
-    /// The end of what has been written.
+    /// The end of the written data.
     end: u64,
 }
 
 impl FileWriter {
-    /// Writes to `fd`, a new and empty file that is called `path` in messages.
+    /// Writes to `fd`, a new and empty file; `path` is for messages.
     pub(crate) fn new(fd: OwnedFd, path: Vec<u8>) -> Self {
         Self { fd, path, end: 0 }
     }
 
-    /// Writes all of `data` at `offset`. What is never written is a hole.
+    /// Writes all of `data` at `offset`. Unwritten ranges are holes.
     pub fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
@@ -43,8 +42,8 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Gives the file the size `size`, with a hole behind the last data if
-    /// there are none up to it, and closes it. Data past `size` are an error.
+    /// Sets the size to `size`, with a hole after the last data if necessary, and closes the file. Data past `size`
+    /// are an error.
     pub fn finish(self, size: u64) -> Result<()> {
         if self.end > size {
             return Err(HostError::NotSupported {

@@ -1,13 +1,13 @@
-//! Access control lists as text (POSIX.1e), and as the attribute that the kernel knows them by.
+//! Access control lists as text (POSIX.1e) and as the kernel's extended attribute.
 //!
-//! Entries stand in lines or between commas: `user:NAME:rwx`, with letters for permissions or `-`; a fourth part
-//! is the number that belongs to the name. A name that is a number stands for itself; any other needs the fourth
-//! part, since no user is looked up here.
+//! Entries are separated by newlines or commas: `user:NAME:rwx`, with letters for permissions or `-`; a fourth part
+//! is the number of the named user or group. A numeric name is that number; any other name needs the fourth part,
+//! since names are not looked up here.
 
 use betr_core::fs::acl::tag::{GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ};
 use betr_core::fs::acl::{Acl, Entry, NOBODY};
 
-/// The value of the attribute for a list; nothing for a list that only says what permission bits say.
+/// The value of the attribute for a list; `None` for a list that is equivalent to permission bits.
 pub(crate) fn attribute(text: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
     let text = std::str::from_utf8(text).map_err(|_| "it is no text")?;
     let mut entries = Vec::new();
@@ -32,7 +32,7 @@ pub(crate) fn attribute(text: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
     Ok((!list.is_minimal()).then(|| list.encode()))
 }
 
-/// The list that the value of the attribute is, with commas; nothing if it is none.
+/// The text of an attribute's value, with commas; `None` if it is not a valid list.
 pub(crate) fn text(value: &[u8]) -> Option<String> {
     let mut texts = Vec::new();
     for &Entry { tag, id, perm } in Acl::parse(value)?.entries() {
@@ -56,7 +56,7 @@ fn entry(line: &str) -> Result<Entry, &'static str> {
     let line = line.strip_prefix("default:").unwrap_or(line);
     let parts: Vec<&str> = line.split(':').map(str::trim).collect();
     let (kind, name, perm, number) = match parts[..] {
-        // The short form of what has no name.
+        // The short form of entries without a name.
         [kind @ ("mask" | "m" | "other" | "o"), perm] => (kind, "", perm, None),
         [kind, name, perm] => (kind, name, perm, None),
         [kind, name, perm, number] => (kind, name, perm, Some(number)),

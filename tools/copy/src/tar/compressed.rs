@@ -1,19 +1,20 @@
-//! Archives that are compressed, known by their first bytes and unpacked as they are read.
+//! Compressed archives, detected by their first bytes and decompressed while they are read.
 //!
-//! Checksums are verified, and nothing asks for more than [`MEMORY_MAX`] of memory. Several files one behind the other, as parallel
-//! compressors write them, are one.
+//! Checksums are verified, and decompression takes at most [`MEMORY_MAX`] of memory. Concatenated files, as parallel
+//! compressors write them, are read as one.
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// How many first bytes say what a file is.
+/// The number of first bytes that identify a format.
 pub(crate) const MAGIC_BYTES: usize = 6;
-/// Unpacking takes 256 MiB at the most: four times what `xz -9` asks for, and twice what `zstd -19` and zstd(1) allow.
+/// Decompression takes at most 256 MiB: four times the need of `xz -9`, and twice that of `zstd -19` and the default
+/// limit of zstd(1).
 const MEMORY_MAX: u64 = 256 << 20;
 
-/// A format that is unpacked.
+/// A supported format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Gzip,
@@ -22,7 +23,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// The format of a file with these first bytes, if it is one of them.
+    /// The format with these first bytes, if it is a supported one.
     pub(super) fn of(start: &[u8]) -> Option<Format> {
         let magics: [(&[u8], Format); 3] = [
             (b"\x1f\x8b", Format::Gzip),
@@ -32,7 +33,7 @@ impl Format {
         magics.into_iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, format)| format)
     }
 
-    /// What is in `packed`.
+    /// Decompresses `packed`.
     pub(super) fn unpack(self, packed: impl Read + 'static) -> Box<dyn Read> {
         let packed = BufReader::with_capacity(64 << 10, packed);
         let (name, unpacked): (_, Box<dyn Read>) = match self {
@@ -47,7 +48,7 @@ impl Format {
     }
 }
 
-/// Says in errors what could not be unpacked.
+/// Adds the name of the format to errors.
 struct Unpacked {
     name: &'static str,
     unpacked: Box<dyn Read>,
@@ -64,11 +65,11 @@ impl Read for Unpacked {
     }
 }
 
-/// Frames of zstd.
+/// Decompresses zstd frames.
 struct Frames<R> {
     packed: R,
     frame: FrameDecoder,
-    /// Whether a frame has begun and not ended.
+    /// Whether a frame has started and not ended.
     is_open: bool,
 }
 
@@ -79,7 +80,7 @@ impl<R: BufRead> Frames<R> {
         Frames { packed, frame, is_open: false }
     }
 
-    /// Begins the next frame; false at the end.
+    /// Starts the next frame; `false` at the end.
     fn begin(&mut self) -> io::Result<bool> {
         while !self.packed.fill_buf()?.is_empty() {
             match self.frame.reset(&mut self.packed) {
@@ -100,7 +101,7 @@ impl<R: BufRead> Frames<R> {
         Ok(false)
     }
 
-    /// What was unpacked must be what was packed.
+    /// Compares the checksum of a frame with that of the decompressed data.
     fn verify(&self) -> io::Result<()> {
         match (self.frame.get_checksum_from_data(), self.frame.get_calculated_checksum()) {
             (Some(stated), Some(found)) if stated != found => {

@@ -1,4 +1,4 @@
-//! What can be wrong with an archive, and where.
+//! Errors in archives, with their places.
 
 use std::fmt;
 use std::io;
@@ -10,17 +10,17 @@ use crate::tar::input::Input;
 /// Why an archive could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TarError {
-    /// It could not be opened, or what it comes from failed.
+    /// It could not be opened or read.
     #[error("{archive}: cannot be read at byte {offset}: {source}")]
     Io {
         /// The archive, printable.
         archive: String,
-        /// How far it had been read.
+        /// The number of bytes read before the error.
         offset: u64,
-        /// The answer of the host.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// It is a compressed archive.
+    /// It is compressed in a format that is not supported.
     #[error("{archive}: compressed with {format}")]
     Compressed {
         /// The archive, printable.
@@ -30,30 +30,30 @@ pub enum TarError {
         /// The program that unpacks it to standard output.
         program: &'static str,
     },
-    /// Its beginning is not that of an archive.
+    /// It does not begin with a header.
     #[error("{archive}: not a tar archive: {fault}")]
     NotTar {
         /// The archive, printable.
         archive: String,
-        /// What is wrong with its first block.
+        /// The fault of its first block.
         fault: Fault,
     },
-    /// It is damaged, or ends too early.
+    /// It is damaged or truncated.
     #[error("{archive}: byte {offset}{}: {fault}", of(member))]
     Corrupt {
         /// The archive, printable.
         archive: String,
-        /// The beginning of what is wrong.
+        /// The offset of the fault, in bytes.
         offset: u64,
-        /// The member, as far as its name is known.
+        /// The member, if its name is known.
         member: Option<Vec<u8>>,
-        /// What is wrong.
+        /// The fault.
         fault: Fault,
     },
 }
 
 impl TarError {
-    /// The error, and what to do about it in terms of `command`, which reads an archive from its standard input.
+    /// The error with a remedy for `command`, which reads an archive from its standard input.
     pub fn explain(&self, command: &str) -> String {
         match self {
             Self::Compressed { archive, program, .. } => {
@@ -65,7 +65,7 @@ impl TarError {
     }
 }
 
-/// What was expected and what was found.
+/// What was expected, and what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault(Box<Parts>);
 
@@ -86,7 +86,7 @@ impl Fault {
         Fault(Box::new(Parts { what: what.into(), expected, found }))
     }
 
-    /// A fault of a text, which is shown as far as it is short.
+    /// A fault of a text, of which at most 64 bytes are shown.
     pub(crate) fn text(what: impl Into<String>, expected: impl ToString, found: &[u8]) -> Fault {
         const SHOWN: usize = 64;
         let shown = printable(&found[..found.len().min(SHOWN)]);

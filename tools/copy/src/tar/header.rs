@@ -1,9 +1,9 @@
-//! The blocks that stand before members.
+//! The header blocks of members.
 //!
-//! Fields by their places: name 0+100, mode 100+8, owner 108+8, group 116+8, size 124+12, time 136+12,
-//! checksum 148+8, type 156, link 157+100, magic 257+8, major 329+8, minor 337+8, and behind them in ustar the
-//! prefix of the name 345+155; in GNU's format the time of access 345+12, four segments of a sparse file
-//! 386+96, whether more follow 482, and its size 483+12.
+//! Fields by offset+length: name 0+100, mode 100+8, owner 108+8, group 116+8, size 124+12, time 136+12, checksum
+//! 148+8, type 156, link 157+100, magic 257+8, major 329+8, minor 337+8. Then in ustar the prefix of the name
+//! 345+155; in GNU's format the time of access 345+12, four segments of a sparse file 386+96, whether more follow
+//! 482, and its size 483+12.
 
 use std::ops::Range;
 
@@ -20,11 +20,11 @@ const GNU: &[u8; 8] = b"ustar  \0";
 const PREFIX: usize = 155;
 const NAME: usize = 100;
 
-/// A header, whose checksum is right.
+/// A header with a valid checksum.
 pub(crate) struct Header([u8; BLOCK]);
 
 impl Header {
-    /// A block as a header.
+    /// Checks the checksum of a block.
     pub(super) fn parse(block: [u8; BLOCK]) -> Result<Header, Fault> {
         let stored = number::field(&block[CHECKSUM]);
         let (unsigned, signed) = checksums(&block);
@@ -35,7 +35,7 @@ impl Header {
         Err(Fault::text("checksum of the header", expected, trim(&block[CHECKSUM])))
     }
 
-    /// The letter of its type.
+    /// The byte that gives its type.
     pub(super) fn kind(&self) -> u8 {
         self.0[TYPE]
     }
@@ -44,7 +44,7 @@ impl Header {
         self.0[257..265] == *GNU
     }
 
-    /// The name, with its prefix.
+    /// The name, with its prefix in ustar.
     pub(super) fn name(&self) -> Vec<u8> {
         let name = text(&self.0[..NAME]);
         match text(&self.0[345..345 + PREFIX]) {
@@ -53,7 +53,7 @@ impl Header {
         }
     }
 
-    /// What it is a link to.
+    /// The target of a link.
     pub(super) fn link(&self) -> Vec<u8> {
         text(&self.0[157..257]).to_vec()
     }
@@ -70,7 +70,7 @@ impl Header {
         Ok(self.number("group", 116..124, 0..1 << 32)? as u32)
     }
 
-    /// How many bytes follow.
+    /// The number of bytes of data.
     pub(super) fn size(&self) -> Result<u64, Fault> {
         Ok(self.number("size", 124..136, 0..1 << 63)? as u64)
     }
@@ -79,7 +79,7 @@ impl Header {
         self.time("time", 136..148)
     }
 
-    /// The time of access, which GNU's format may have.
+    /// The time of access, if GNU's format has it.
     pub(super) fn accessed(&self) -> Result<Option<Time>, Fault> {
         if !self.is_gnu() || text(&self.0[345..357]).is_empty() {
             return Ok(None);
@@ -87,13 +87,13 @@ impl Header {
         self.time("time of access", 345..357).map(Some)
     }
 
-    /// The major and the minor number.
+    /// The major and minor device numbers.
     pub(super) fn device(&self) -> Result<(u32, u32), Fault> {
         let major = self.number("major number", 329..337, 0..1 << 32)? as u32;
         Ok((major, self.number("minor number", 337..345, 0..1 << 32)? as u32))
     }
 
-    /// Of a sparse file in GNU's format: its size, the first segments, and whether more follow.
+    /// A sparse file in GNU's format: its size, the first segments, and whether more follow.
     pub(super) fn sparse(&self) -> Result<(u64, Vec<Segment>, bool), Fault> {
         let size = self.number("size of the sparse file", 483..495, 0..1 << 63)? as u64;
         Ok((size, segments(&self.0[386..482])?, self.0[482] != 0))
@@ -121,7 +121,7 @@ impl Header {
     }
 }
 
-/// A block with more segments of a sparse file in GNU's format, and whether yet more follow.
+/// Parses a block with more segments of a sparse file in GNU's format. Returns whether yet more follow.
 pub(crate) fn more_segments(block: &[u8; BLOCK]) -> Result<(Vec<Segment>, bool), Fault> {
     Ok((segments(&block[..504])?, block[504] != 0))
 }
@@ -133,7 +133,7 @@ fn segments(bytes: &[u8]) -> Result<Vec<Segment>, Fault> {
     };
     let mut found = Vec::new();
     for pair in bytes.chunks_exact(24) {
-        // The list may end before the room for it does.
+        // The list may end early, with an empty field.
         if text(pair).is_empty() {
             break;
         }
@@ -142,7 +142,7 @@ fn segments(bytes: &[u8]) -> Result<Vec<Segment>, Fault> {
     Ok(found)
 }
 
-/// What the fields of a new header are to be.
+/// The fields of a new header.
 pub(crate) struct Fields<'f> {
     pub name: &'f [u8],
     pub kind: u8,
@@ -155,7 +155,7 @@ pub(crate) struct Fields<'f> {
     pub device: (u32, u32),
 }
 
-/// What of the fields does not fit into a header, and is zero or cut off there.
+/// The fields that do not fit into a header, and are 0 or truncated there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unfit {
     pub name: bool,
@@ -167,7 +167,7 @@ pub(crate) struct Unfit {
 }
 
 impl<'f> Fields<'f> {
-    /// Those of an extended header of `size` bytes.
+    /// The fields of an extended header of `size` bytes.
     pub(super) fn of_extension(name: &'f [u8], size: u64) -> Fields<'f> {
         Fields {
             name,
@@ -182,7 +182,7 @@ impl<'f> Fields<'f> {
         }
     }
 
-    /// The block.
+    /// Encodes the header, and returns which fields do not fit.
     pub(super) fn encode(&self) -> ([u8; BLOCK], Unfit) {
         let mut block = [0; BLOCK];
         let name = split(self.name);
@@ -217,20 +217,20 @@ impl<'f> Fields<'f> {
     }
 }
 
-/// A name as prefix and name, if it fits.
+/// Splits a name into prefix and name, if it fits.
 fn split(name: &[u8]) -> Option<(&[u8], &[u8])> {
     if name.len() <= NAME {
         return Some((b"", name));
     }
-    // The last slash of a directory's name does not part anything.
+    // The trailing slash of a directory cannot be the separator.
     let parts = &name[..name.len() - 1];
     let at = parts.iter().take(PREFIX + 1).rposition(|byte| *byte == b'/')?;
     let (prefix, last) = (&name[..at], &name[at + 1..]);
     (!prefix.is_empty() && last.len() <= NAME).then_some((prefix, last))
 }
 
-/// The sum of the bytes of a header, those of the checksum as blanks; and with signed bytes, as some old
-/// programs count.
+/// The sum of the bytes of a header, with the checksum field as blanks: of unsigned bytes, and of signed ones, which
+/// some old programs use.
 fn checksums(block: &[u8; BLOCK]) -> (u32, i32) {
     let blank = CHECKSUM.len() as u32 * u32::from(b' ');
     let rest = block[..CHECKSUM.start].iter().chain(&block[CHECKSUM.end..]);

@@ -1,4 +1,4 @@
-//! The bytes of an archive, and how many of them have been read.
+//! The input of an archive, and the number of bytes read from it.
 
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom};
@@ -10,7 +10,7 @@ use betr_core::text::printable;
 
 use crate::tar::compressed::{Format, MAGIC_BYTES};
 
-/// Where an archive is read from.
+/// The source of an archive.
 pub struct Input {
     name: String,
     source: Source,
@@ -20,15 +20,15 @@ pub struct Input {
 enum Source {
     /// A file, in which data can be skipped, and its length.
     File(File, u64),
-    /// Anything else, and what writes it.
+    /// Anything else, and the kind of its source.
     Stream(Box<dyn Read>, Writer),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Writer {
-    /// A program at the other end of a pipe or socket. It gets SIGPIPE if it writes after that was closed.
+    /// A program at the other end of a pipe or socket. It gets SIGPIPE if it writes after that is closed.
     Program,
-    /// A device, which need not have an end.
+    /// A device, which may be endless.
     Device,
     /// A decompressor. It verifies the checksum when it is read to its end.
     Packed,
@@ -42,7 +42,7 @@ impl Writer {
 }
 
 impl Input {
-    /// The file at `path`. What is no regular file, as a pipe, is read as a stream.
+    /// Opens the file at `path`. Anything but a regular file, such as a pipe, is read as a stream.
     pub fn open(path: &Path) -> io::Result<Input> {
         let mut file = File::open(path)?;
         let meta = file.metadata()?;
@@ -74,7 +74,7 @@ impl Input {
         Ok(Input { name, source, offset: 0 })
     }
 
-    /// What standard input is called in messages.
+    /// The name of standard input in messages.
     pub const STDIN: &str = "standard input";
 
     /// Standard input, which must not be a terminal.
@@ -88,23 +88,23 @@ impl Input {
         Input::of_stream(Input::STDIN.into(), stdin, Writer::of(&meta))
     }
 
-    /// A stream that has an end, and is called `name` in messages.
+    /// A finite stream with the name `name` in messages.
     pub fn stream(name: impl Into<String>, stream: impl Read + 'static) -> Input {
         let source = Source::Stream(Box::new(stream), Writer::Program);
         Input { name: name.into(), source, offset: 0 }
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many bytes have been read or skipped.
+    /// The number of bytes read or skipped.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Fills `buf` as far as there are bytes; less only at the end.
+    /// Fills `buf`; less is read only at the end.
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < buf.len() {
@@ -123,8 +123,8 @@ impl Input {
         Ok(done)
     }
 
-    /// Reads a pipe or socket to its end, behind the end of the archive. Otherwise SIGPIPE would end the program that still
-    /// writes padding to it, and its pipeline would fail. What is unpacked is verified there.
+    /// Reads a pipe or socket to its end, beyond the end of the archive. Otherwise SIGPIPE would end a program that
+    /// still writes padding, and its pipeline would fail. A decompressor verifies its checksum there.
     pub(crate) fn drain(&mut self) -> io::Result<()> {
         if let Source::Stream(stream, Writer::Program | Writer::Packed) = &mut self.source {
             self.offset += io::copy(stream, &mut io::sink())?;
@@ -132,7 +132,7 @@ impl Input {
         Ok(())
     }
 
-    /// Skips `count` bytes, or as many as there are; returns how many.
+    /// Skips up to `count` bytes. Returns how many there were.
     pub(crate) fn skip(&mut self, count: u64) -> io::Result<u64> {
         match &mut self.source {
             Source::File(file, len) => {

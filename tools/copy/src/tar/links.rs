@@ -1,4 +1,4 @@
-//! Which files of an archive have hard links, known before they are read.
+//! The hard links of an archive, found before its members are imported.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use crate::host::Excludes;
 
 use crate::tar::reader::{Member, What};
 
-/// The hard links of an archive that are not excluded, by the path that they lead to.
+/// The hard links of an archive that are not excluded, by the path of their target.
 #[derive(Clone, Debug, Default)]
 pub struct ArchiveLinks(BTreeMap<Vec<u8>, LinksTo>);
 
 /// The hard links to one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinksTo {
-    /// The path of the first.
+    /// The path of the first link.
     pub first: Vec<u8>,
-    /// How many there are.
+    /// The number of links.
     pub count: u64,
 }
 
 impl ArchiveLinks {
-    /// Those to `path`.
+    /// The links to `path`.
     pub fn of(&self, path: &[u8]) -> Option<&LinksTo> {
         self.0.get(path)
     }
 
-    /// Takes note of a member, if it is one.
+    /// Notes a member, if it is a hard link.
     pub fn note(&mut self, member: &Member, excludes: &Excludes) {
         if let What::Link { to, .. } = &member.what
             && !excludes.covers(&member.path)

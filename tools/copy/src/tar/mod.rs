@@ -1,18 +1,18 @@
-//! Tar archives as streams: read member by member, and written so.
+//! Reads and writes tar archives as streams, member by member.
 //!
-//! An [`Archive`] gives members in the order of the archive: the path, the metadata that a [`Meta`] holds,
-//! and the data without their holes. It reads v7, ustar, GNU (long names, old sparse files, numbers to the
-//! base 256) and pax (POSIX.1-2001, with the records of star for extended attributes and access control lists,
-//! and GNU's sparse files 0.0, 0.1 and 1.0). A [`Writer`] makes pax archives that the same [`Meta`] comes out of.
+//! An [`Archive`] returns members in the order of the archive: the path, the metadata that a [`Meta`] holds, and the
+//! data without their holes. It reads v7, ustar, GNU (long names, old sparse files, base-256 numbers) and pax
+//! (POSIX.1-2001, with star's records for extended attributes and access control lists, and GNU's sparse files 0.0,
+//! 0.1 and 1.0). A [`Writer`] writes pax archives that an [`Archive`] reads back to the same [`Meta`].
 //!
-//! There is no seeking but to skip data, and no allocation by what a header says: what is kept of a member is
-//! at most [`EXTENSION_MAX`] bytes of extended headers and [`SEGMENTS_MAX`] segments of data.
+//! It seeks only to skip data, and allocates no memory because of a size in a header: of a member it keeps at most
+//! [`EXTENSION_MAX`] bytes of extended headers and [`SEGMENTS_MAX`] segments of data.
 //!
-//! Names of users and groups are not looked at, only their numbers. Nothing is known here of images, and nothing
-//! of the host is changed.
+//! Names of users and groups are ignored, only their numbers count. Nothing here depends on images, or changes the
+//! host.
 //!
-//! Libraries for this were left aside: what they make of pax records loses binary attributes, negative times or
-//! the places of errors.
+//! Existing libraries are not used: their handling of pax records loses binary attributes, negative times or the
+//! places of errors.
 //!
 //! [`Meta`]: crate::host::Meta
 
@@ -36,17 +36,17 @@ pub use reader::{Archive, Member, What};
 pub use sparse::{SEGMENTS_MAX, Segments};
 pub use writer::Writer;
 
-/// The most bytes of extended headers and long names that one member may have.
+/// The most bytes of extended headers and long names for one member.
 pub const EXTENSION_MAX: u64 = 16 << 20;
-/// The most bytes that global headers may say to all members.
+/// The most bytes of records in global headers.
 pub const GLOBAL_MAX: u64 = 64 << 10;
 
-/// The unit of archives.
+/// The block size of archives, in bytes.
 const BLOCK: usize = 512;
-/// Archives end at a multiple of this.
+/// Archives are padded to a multiple of this, in bytes.
 const RECORD: u64 = 10_240;
 
-/// How many bytes stand between `size` and the end of its last block.
+/// Padding after `size` bytes of data.
 fn padding(size: u64) -> u64 {
     (BLOCK as u64 - size % BLOCK as u64) % BLOCK as u64
 }

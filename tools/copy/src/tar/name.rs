@@ -1,8 +1,8 @@
-//! The names of members as paths below a root.
+//! Names of members as paths below a root.
 
 use crate::tar::error::Fault;
 
-/// The path that a name stands for: without a leading slash, empty components and `.`; empty for the root.
+/// The path of a name: without leading slash, empty components and `.`; empty for the root.
 pub(crate) fn clean(what: &'static str, name: &[u8]) -> Result<Vec<u8>, Fault> {
     if name.is_empty() {
         return Err(Fault::new(what, "a name", "none"));

@@ -1,13 +1,13 @@
-//! Numbers and times as archives write them.
+//! Numbers and times in archives.
 //!
-//! A field of a header has octal digits, after blanks and before a blank, a zero byte or its end; or, with the
-//! first bit set, a signed number to the base 256. Records of extended headers have decimal digits.
+//! A header field has octal digits, after blanks and before a blank, a zero byte or its end; or, with the first bit
+//! set, a signed base-256 number. Records of extended headers have decimal digits.
 
 use crate::host::Time;
 
 const NANOS: u32 = 1_000_000_000;
 
-/// The number in a field of a header of at most 12 bytes; one that is blank is zero.
+/// Parses a header field of at most 12 bytes; a blank field is 0.
 pub(crate) fn field(field: &[u8]) -> Option<i128> {
     match field.split_first() {
         Some((first, rest)) if first & 0x80 != 0 => {
@@ -29,7 +29,7 @@ fn octal(field: &[u8]) -> Option<i128> {
     })
 }
 
-/// Writes octal digits and a zero byte; false if there are too many.
+/// Writes octal digits and a zero byte; `false` if they do not fit.
 pub(crate) fn put_octal(field: &mut [u8], value: u64) -> bool {
     let digits = format!("{value:0width$o}", width = field.len() - 1);
     if digits.len() >= field.len() {
@@ -40,7 +40,7 @@ pub(crate) fn put_octal(field: &mut [u8], value: u64) -> bool {
     true
 }
 
-/// Writes a number of 32 bits to a field of 8 bytes, to the base 256 if it must be.
+/// Writes a 32-bit number into a field of 8 bytes, in base 256 if necessary.
 pub(crate) fn put_any(field: &mut [u8; 8], value: u32) {
     if !put_octal(field, value.into()) {
         *field = u64::from(value).to_be_bytes();
@@ -48,13 +48,13 @@ pub(crate) fn put_any(field: &mut [u8; 8], value: u32) {
     }
 }
 
-/// A decimal number without a sign.
+/// Parses an unsigned decimal number.
 pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
     let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
 }
 
-/// A time: decimal seconds, with a sign and a fraction or without. Digits behind the ninth are cut off.
+/// Parses a time: decimal seconds, with optional sign and fraction. Digits after the ninth are dropped.
 pub(crate) fn time(text: &[u8]) -> Option<Time> {
     let (negative, digits) = match text.strip_prefix(b"-") {
         Some(rest) => (true, rest),
@@ -78,7 +78,7 @@ pub(crate) fn time(text: &[u8]) -> Option<Time> {
     })
 }
 
-/// The text that [`time`] reads.
+/// The inverse of [`time`].
 pub(crate) fn time_text(time: Time) -> String {
     let Time { secs, nanos } = time;
     if nanos == 0 {

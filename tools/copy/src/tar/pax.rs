@@ -1,8 +1,8 @@
-//! The records of extended headers: `LENGTH KEY=VALUE` and a newline, where the length counts all of it.
+//! The records of extended headers: `LENGTH KEY=VALUE` and a newline, where the length is that of the whole record.
 //!
-//! Records of a member's own header count more than those of a global one. An empty value takes a record back,
-//! but for extended attributes, which may be empty. Records that are not known here say nothing that an image
-//! could hold, or stand in for others; those that do are given as warnings.
+//! Records of a member's own header override those of a global one. An empty value removes a record, except for
+//! extended attributes, which may be empty. Unknown records have no counterpart in an image, or repeat known ones;
+//! unsupported forms of attributes give warnings.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use crate::tar::error::Fault;
 use crate::tar::sparse::{self, Segment};
 use crate::tar::{acl, number};
 
-/// The beginning of the keys of extended attributes.
+/// The prefix of the keys of extended attributes.
 const XATTR: &[u8] = b"SCHILY.xattr.";
-/// Where the kernel keeps access control lists.
+/// The names under which the kernel stores access control lists.
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
-/// The same as text.
+/// The keys of access control lists as text.
 const TEXT_ACCESS: &[u8] = b"SCHILY.acl.access";
 const TEXT_DEFAULT: &[u8] = b"SCHILY.acl.default";
 
-/// What extended headers say of a member.
+/// The contents of extended headers for a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pax {
     pub path: Option<Vec<u8>>,
@@ -38,28 +38,28 @@ pub(crate) struct Pax {
     /// Access control lists, as text.
     acl_access: Option<Vec<u8>>,
     acl_default: Option<Vec<u8>>,
-    /// Attributes in a form that is not read.
+    /// Attributes and lists in an unsupported form occur.
     other_xattrs: bool,
     other_acls: bool,
 }
 
-/// What extended headers say of a sparse file.
+/// The records about a sparse file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sparse {
     pub major: Option<u64>,
     pub minor: Option<u64>,
     pub name: Option<Vec<u8>>,
-    /// The size of the file, holes and all.
+    /// The size of the file, with holes.
     pub size: Option<u64>,
     pub count: Option<u64>,
-    /// The map, if records have it.
+    /// The map, if it is in records (formats 0.0 and 0.1).
     pub map: Option<Vec<Segment>>,
-    /// An offset whose length has not come yet.
+    /// An offset whose length record is still missing.
     offset: Option<u64>,
 }
 
 impl Pax {
-    /// Takes the records of a header. A fault comes with the place in `bytes` where it is.
+    /// Applies the records of a header. A fault comes with its offset in `bytes`.
     pub(super) fn apply(&mut self, bytes: &[u8]) -> Result<(), (usize, Fault)> {
         let mut at = 0;
         while at < bytes.len() {
@@ -96,7 +96,7 @@ impl Pax {
                     value,
                 ));
             }
-            // The kernel has a zero byte behind it.
+            // The kernel's value ends with a zero byte.
             b"RHT.security.selinux" => {
                 let value = [value, b"\0"].concat();
                 self.xattrs.insert(b"security.selinux".to_vec(), value);
@@ -111,7 +111,7 @@ impl Pax {
         Ok(())
     }
 
-    /// How many bytes of the records are kept.
+    /// The number of bytes that the kept records take.
     pub(super) fn kept(&self) -> u64 {
         let texts =
             [&self.path, &self.link, &self.sparse.name, &self.acl_access, &self.acl_default];
@@ -122,7 +122,7 @@ impl Pax {
         (texts + xattrs + segments) as u64
     }
 
-    /// The extended attributes, in the order of their names.
+    /// The extended attributes, sorted by name.
     pub(super) fn xattrs(&self, warnings: &mut Vec<String>) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut xattrs = self.xattrs.clone();
         let lists = [(ACL_ACCESS, &self.acl_access), (ACL_DEFAULT, &self.acl_default)];
@@ -180,12 +180,12 @@ impl Sparse {
         Ok(())
     }
 
-    /// Whether anything speaks of a sparse file.
+    /// Whether there is any record about a sparse file.
     pub(super) fn is_any(&self) -> bool {
         *self != Sparse::default()
     }
 
-    /// The map in records, if that is where it is, of as many segments as are announced.
+    /// The map in records, if there is one. Checks the number of its segments.
     pub(super) fn map(&self) -> Result<Option<&[Segment]>, Fault> {
         let Some(map) = &self.map else { return Ok(None) };
         match self.count {
@@ -197,7 +197,7 @@ impl Sparse {
     }
 }
 
-/// A record that another program reads the same from.
+/// Appends a record. Its length includes the digits of the length itself.
 pub(crate) fn write(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut len = rest + 1;
@@ -212,7 +212,7 @@ pub(crate) fn write(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     records.push(b'\n');
 }
 
-/// The key of an extended attribute: the characters that would end it are quoted as GNU tar does.
+/// The key of an extended attribute: `%` and `=` are quoted as GNU tar does.
 pub(crate) fn xattr_key(name: &[u8]) -> Vec<u8> {
     let mut key = XATTR.to_vec();
     for byte in name {
@@ -225,7 +225,7 @@ pub(crate) fn xattr_key(name: &[u8]) -> Vec<u8> {
     key
 }
 
-/// The key and the text of an attribute that is an access control list.
+/// The key and the text of an extended attribute that is an access control list.
 pub(crate) fn acl_record(name: &[u8], value: &[u8]) -> Option<(&'static [u8], Vec<u8>)> {
     let key = match name {
         ACL_ACCESS => TEXT_ACCESS,
@@ -250,10 +250,10 @@ fn unquote(name: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// The first record: its length, key and value.
+/// Parses the first record: its length, key and value.
 fn record(bytes: &[u8]) -> Result<(usize, &[u8], &[u8]), Fault> {
     let malformed = |expected: &str| Fault::text("pax record", expected, bytes);
-    // No length has more digits.
+    // A valid length has at most 19 digits.
     let blank = bytes.iter().take(20).position(|byte| *byte == b' ');
     let blank = blank.ok_or_else(|| malformed("a length and a blank"))?;
     let len = number::decimal(&bytes[..blank]).ok_or_else(|| malformed("a length and a blank"))?;
@@ -268,7 +268,7 @@ fn record(bytes: &[u8]) -> Result<(usize, &[u8], &[u8]), Fault> {
     Ok((whole.len(), &text[..equals], &text[equals + 1..]))
 }
 
-/// A number that a file's size can be; none if the record is taken back.
+/// Parses a file size; `None` if the record is removed.
 fn size(key: &[u8], value: &[u8]) -> Result<Option<u64>, Fault> {
     let fits = |value: &u64| i64::try_from(*value).is_ok();
     parse(key, value, "a number below 2^63", |value| number::decimal(value).filter(fits))

@@ -1,9 +1,9 @@
-//! Reading the members of an archive one after another.
+//! Reads the members of an archive in sequence.
 //!
-//! The data of a member can be read until the next one is asked for. Types that have no data by POSIX have none
-//! whatever their size says; a hard link has some only if a pax header says so, since older programs give it the
-//! size of its file. An archive ends with two blocks of zeros, or one and the end of the file; without them it
-//! has been cut off.
+//! The data of a member can be read until the next one is requested. Types without data in POSIX have none, whatever
+//! size their header says. A hard link has data only if a pax header of its own precedes it, since older programs
+//! give it the size of its file. An archive ends with two blocks of zeros, or with one and the end of the file;
+//! otherwise it is truncated.
 
 use std::io;
 use std::path::Path;
@@ -18,69 +18,68 @@ use crate::tar::pax::Pax;
 use crate::tar::sparse::{self, MapReader, Segment};
 use crate::tar::{BLOCK, EXTENSION_MAX, GLOBAL_MAX, name, padding};
 
-/// The first bytes of compressed files that are not unpacked here, the format, and what unpacks it.
+/// Compressed formats that are not supported: first bytes, name, and the program that unpacks them.
 const COMPRESSED: [(&[u8], &str, &str); 3] = [
     (b"BZh", "bzip2", "bzcat"),
     (b"\x04\x22\x4d\x18", "lz4", "lz4cat"),
     (b"\x1f\x9d", "compress", "zcat"),
 ];
 
-/// Extended headers are read in pieces, so that memory is taken for what is there.
+/// Extended headers are read in pieces of 64 KiB, so that memory is allocated only for data that exist.
 const PIECE: u64 = 64 << 10;
 
 /// An archive that is being read.
 pub struct Archive {
     input: Input,
     global: Pax,
-    /// The member whose data come next, as it is called in the archive.
+    /// The name, in the archive, of the member whose data follow.
     member: Option<Vec<u8>>,
     data: Data,
     ended: bool,
 }
 
-/// What is left of a member's data.
+/// The unread rest of a member's data.
 #[derive(Default)]
 struct Data {
     segments: std::vec::IntoIter<Segment>,
-    /// What is left of the segment that is being read.
+    /// The unread rest of the current segment.
     current: Option<Segment>,
-    /// How many bytes of the archive are left before the next header.
+    /// Bytes of the archive before the next header.
     stored: u64,
 }
 
 /// A member of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its path below the root: components that are neither empty nor `.` nor `..`; empty for the root itself.
+    /// The path below the root, without empty components, `.` and `..`; empty for the root itself.
     pub path: Vec<u8>,
-    /// What it is.
+    /// The type, with metadata or link target.
     pub what: What,
-    /// What of it could not be read.
+    /// Warnings about metadata that could not be read.
     pub warnings: Vec<String>,
 }
 
 /// What a member is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// An object. Its numbers of device, inode and links mean nothing, and its time of change is its time of
-    /// modification.
+    /// An object. Its device, inode and link numbers are meaningless, and its time of change is that of modification.
     Object(Meta),
-    /// Another name of the member with the path `to`. It may bring the contents of the file, of `size` bytes.
+    /// A hard link to the member with the path `to`, possibly with the contents of the file, of `size` bytes.
     Link {
-        /// The path of the other name.
+        /// The path of the member that it links to.
         to: Vec<u8>,
-        /// The size of the contents; zero if there are none.
+        /// The size of the contents; 0 without contents.
         size: u64,
         /// The time of last modification.
         modified: Time,
     },
 }
 
-/// What stands before the header of a member.
+/// The contents of extended headers before the header of a member.
 #[derive(Default)]
 struct Extension {
     pax: Pax,
-    /// Whether there was a pax header for this member alone.
+    /// Whether a pax header applies to this member alone.
     own: bool,
     name: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
@@ -88,7 +87,7 @@ struct Extension {
 }
 
 impl Archive {
-    /// Begins to read the file, pipe or device at `path`.
+    /// Opens the file, pipe or device at `path`.
     pub fn open(path: &Path) -> Result<Archive, TarError> {
         let input = Input::open(path).map_err(|source| {
             let archive = printable(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()));
@@ -97,19 +96,19 @@ impl Archive {
         Ok(Archive::new(input))
     }
 
-    /// Begins to read standard input.
+    /// Opens standard input.
     pub fn stdin() -> Result<Archive, TarError> {
         let failed = |source| TarError::Io { archive: Input::STDIN.into(), offset: 0, source };
         Input::stdin().map(Archive::new).map_err(failed)
     }
 
-    /// Begins to read.
+    /// Reads an archive from `input`.
     pub fn new(input: Input) -> Archive {
         let global = Pax::default();
         Archive { input, global, member: None, data: Data::default(), ended: false }
     }
 
-    /// The next member; nothing at the end.
+    /// Reads the header of the next member; `None` at the end.
     pub fn next_member(&mut self) -> Result<Option<Member>, TarError> {
         if self.ended {
             return Ok(None);
@@ -141,7 +140,7 @@ impl Archive {
         }
     }
 
-    /// Whether a header is not that of a member; then what it says of the next one is taken note of.
+    /// Whether a header is an extended one, which has then been applied to the following member.
     fn is_before_member(
         &mut self,
         header: &Header,
@@ -163,7 +162,7 @@ impl Archive {
             }
             b'L' => extension.name = Some(self.long_name(header, at, extension)?),
             b'K' => extension.link = Some(self.long_name(header, at, extension)?),
-            // The name of the archive.
+            // A volume label of GNU tar.
             b'V' => {
                 let size = header.size().map_err(|fault| self.corrupt(at, fault))?;
                 self.skip(at, whole(size))?;
@@ -173,7 +172,7 @@ impl Archive {
         Ok(true)
     }
 
-    /// Takes a header that is about all members that follow.
+    /// Applies a header that concerns all following members.
     fn global(&mut self, header: &Header, at: u64) -> Result<(), TarError> {
         let (start, bytes) = self.extension(header, at, &mut Extension::default())?;
         let applied = self.global.apply(&bytes);
@@ -186,8 +185,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Reads some data of the member: the offset in its file and how many bytes of `buf` were filled, all of it or
-    /// up to a hole; nothing at the end. What is between the data is a hole.
+    /// Reads data of the member. Returns the offset in its file and the number of bytes put into `buf`, which is full
+    /// unless a hole or the end follows; `None` at the end. Ranges between the data are holes.
     pub fn next_segment(&mut self, buf: &mut [u8]) -> Result<Option<(u64, usize)>, TarError> {
         let data = &mut self.data;
         let next = data.current.take().or_else(|| data.segments.find(|segment| segment.len > 0));
@@ -201,12 +200,12 @@ impl Archive {
         Ok(Some((offset, now as usize)))
     }
 
-    /// What the archive is called in messages.
+    /// The name of the archive in messages.
     pub fn name(&self) -> &str {
         self.input.name()
     }
 
-    /// The member that a header and what stood before it speak of.
+    /// Builds a member from its header and the extended headers before it.
     fn begin(&mut self, header: &Header, extension: Extension) -> Result<Member, Stop> {
         let Extension { pax, own, name, link, .. } = extension;
         let raw = pax.sparse.name.clone().or(pax.path.clone()).or(name);
@@ -243,7 +242,7 @@ impl Archive {
             }
             b'5' => Kind::Directory,
             b'6' => Kind::Fifo,
-            // A directory with the names in it, of GNU's incremental archives.
+            // A directory with a list of its names, in GNU's incremental archives.
             b'D' => {
                 self.data.stored = whole(size()?);
                 Kind::Directory
@@ -279,7 +278,7 @@ impl Archive {
         Ok(Member { path, what: What::Object(meta), warnings })
     }
 
-    /// Prepares to read the contents of a file, of which `stored` bytes follow; returns the size of the file.
+    /// Prepares to read the contents of a file, of which `stored` bytes follow. Returns the size of the file.
     fn contents(&mut self, header: &Header, pax: &Pax, stored: u64) -> Result<u64, Stop> {
         if header.kind() == b'S' {
             let (size, mut map, mut more) = header.sparse()?;
@@ -335,7 +334,7 @@ impl Archive {
         Ok(size)
     }
 
-    /// The data of a member that is about the next one, and where they begin.
+    /// Reads the data of an extended header. Returns their offset in the archive, too.
     fn extension(
         &mut self,
         header: &Header,
@@ -359,7 +358,7 @@ impl Archive {
         Ok((start, bytes))
     }
 
-    /// The data of such a member as a name, which may end with a zero byte.
+    /// Reads the data of a GNU long name header; a trailing zero byte is dropped.
     fn long_name(
         &mut self,
         header: &Header,
@@ -372,7 +371,7 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// The next block that is a header; nothing at the end of the archive.
+    /// Reads the next header block; `None` at the end of the archive.
     fn header_block(&mut self, at: u64) -> Result<Option<[u8; BLOCK]>, TarError> {
         let mut block = [0; BLOCK];
         let read = self.read(&mut block)?;
@@ -401,7 +400,7 @@ impl Archive {
         Ok(None)
     }
 
-    /// Skips what is left of the data of a member.
+    /// Skips the unread data of a member.
     fn pass_by(&mut self) -> Result<(), TarError> {
         let left = std::mem::take(&mut self.data).stored;
         self.skip(self.input.offset(), left)
@@ -461,7 +460,7 @@ impl Archive {
     }
 }
 
-/// Why a member could not begin: a fault of its header, or an error with a place of its own.
+/// Why a member could not be read: a fault of its header, or an error with a place of its own.
 enum Stop {
     Fault(Fault),
     Error(TarError),
@@ -479,7 +478,7 @@ impl From<TarError> for Stop {
     }
 }
 
-/// What data of `size` bytes, which is below 2^63, take.
+/// The stored length of `size` bytes with padding. `size` is below 2^63.
 fn whole(size: u64) -> u64 {
     size + padding(size)
 }

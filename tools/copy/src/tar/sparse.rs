@@ -1,26 +1,26 @@
-//! Where the data of sparse files are.
+//! Maps of the data in sparse files.
 //!
-//! A map is segments in order, none within another. GNU's formats write it into headers (old GNU), into pax
-//! records (0.0 and 0.1), or in front of the data (1.0): decimal numbers, each with a newline, filled up with zeros
-//! to whole blocks: how many segments, then offset and length of each.
+//! A map is an ordered list of segments that do not overlap. GNU's formats store it in headers (old GNU), in pax
+//! records (0.0 and 0.1), or before the data (1.0). Format 1.0 has decimal numbers, each with a newline: the number
+//! of segments, then offset and length of each, padded with zeros to whole blocks.
 
 use crate::tar::error::Fault;
 use crate::tar::{BLOCK, number};
 
-/// The most segments of one file.
+/// The most segments of one file: 1,048,576.
 pub const SEGMENTS_MAX: usize = 1 << 20;
 
-/// The longest number in front of data.
+/// The most digits of a number in format 1.0.
 const DIGITS_MAX: usize = 20;
 
-/// Some data, and where they are in a file.
+/// A range of a file with data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub offset: u64,
     pub len: u64,
 }
 
-/// A map must be in order, lie within `size`, and speak of `stored` bytes.
+/// Checks that a map is ordered, lies within `size`, and covers `stored` bytes.
 pub(crate) fn check(map: &[Segment], size: u64, stored: u64) -> Result<(), Fault> {
     let (mut end, mut sum) = (0, 0u64);
     for Segment { offset, len } in map {
@@ -48,7 +48,7 @@ pub(crate) fn check(map: &[Segment], size: u64, stored: u64) -> Result<(), Fault
     Ok(())
 }
 
-/// There must not be more segments.
+/// Checks the number of segments against [`SEGMENTS_MAX`].
 pub(crate) fn check_count(count: u64) -> Result<(), Fault> {
     match count <= SEGMENTS_MAX as u64 {
         true => Ok(()),
@@ -59,7 +59,7 @@ pub(crate) fn check_count(count: u64) -> Result<(), Fault> {
     }
 }
 
-/// The map of format 0.1: offsets and lengths, with commas.
+/// Parses the map of format 0.1: offsets and lengths, separated by commas.
 pub(crate) fn parse_list(text: &[u8]) -> Result<Vec<Segment>, Fault> {
     if text.is_empty() {
         return Ok(Vec::new());
@@ -73,7 +73,7 @@ pub(crate) fn parse_list(text: &[u8]) -> Result<Vec<Segment>, Fault> {
     Ok(pairs.map(|pair| Segment { offset: pair[0], len: pair[1] }).collect())
 }
 
-/// Takes the blocks of a map of format 1.0, until it is whole.
+/// Parses a map of format 1.0, block by block.
 #[derive(Default)]
 pub(crate) struct MapReader {
     digits: Vec<u8>,
@@ -83,7 +83,7 @@ pub(crate) struct MapReader {
 }
 
 impl MapReader {
-    /// Takes a block; gives the map back if that was the last one.
+    /// Parses a block. Returns the map after the last one.
     pub(super) fn take(&mut self, block: &[u8; BLOCK]) -> Result<Option<Vec<Segment>>, Fault> {
         for byte in block {
             if *byte != b'\n' {
@@ -116,36 +116,36 @@ impl MapReader {
     }
 }
 
-/// Where a file that is going to be written has data.
+/// The data ranges of a file to write.
 ///
-/// A file with more than [`SEGMENTS_MAX`] segments gets fewer: the smallest holes between them become data.
+/// With more than [`SEGMENTS_MAX`] segments, the smallest holes become data.
 #[derive(Clone, Debug)]
 pub struct Segments {
     map: Vec<Segment>,
     size: u64,
-    /// Smaller holes are filled.
+    /// Holes below this size, in bytes, become data.
     hole_min: u64,
     most: usize,
 }
 
 impl Segments {
-    /// Of a file of `size` bytes, which is a hole as yet.
+    /// A file of `size` bytes that is one hole so far.
     pub fn new(size: u64) -> Segments {
         Segments { map: Vec::new(), size, hole_min: 1, most: SEGMENTS_MAX }
     }
 
-    /// Of a file of `size` bytes without holes.
+    /// A file of `size` bytes without holes.
     pub fn whole(size: u64) -> Segments {
         let mut segments = Segments::new(size);
         segments.push(0, size);
         segments
     }
 
-    /// There are data at `[from, to)`, behind all that was told before.
+    /// Adds data at `[from, to)`, after all previous ones.
     pub fn push(&mut self, from: u64, to: u64) {
         assert!(from <= to && to <= self.size && from >= self.end(), "segments come in order");
         self.join(Segment { offset: from, len: to - from });
-        // One is left for the end.
+        // Leaves room for the segment that marks the end.
         while self.map.len() >= self.most {
             self.hole_min *= 2;
             for segment in std::mem::take(&mut self.map) {
@@ -154,7 +154,7 @@ impl Segments {
         }
     }
 
-    /// The segments that are to be written: offset and length.
+    /// The segments to write: offset and length.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.map.iter().map(|segment| (segment.offset, segment.len))
     }
@@ -164,7 +164,7 @@ impl Segments {
         self.size
     }
 
-    /// How many bytes are going to be written.
+    /// The number of bytes to write.
     pub fn stored(&self) -> u64 {
         self.map.iter().map(|segment| segment.len).sum()
     }
@@ -174,7 +174,7 @@ impl Segments {
         self.stored() < self.size
     }
 
-    /// The map of format 1.0, in whole blocks. A hole at the end is marked by a segment of no bytes.
+    /// The map of format 1.0, in whole blocks. A segment of length 0 marks a hole at the end.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let tail = (self.end() < self.size).then_some((self.size, 0));
         let count = self.map.len() + usize::from(tail.is_some());

@@ -1,9 +1,9 @@
-//! Writing an archive in the pax format.
+//! Writes an archive in the pax format.
 //!
-//! The same members give the same bytes: nothing stands in headers but what is said of the members. A record of an
-//! extended header is written where a header cannot hold a value: long names, large numbers, fractions of seconds,
-//! times before 1970, a time of access other than that of modification, extended attributes, and maps of sparse
-//! files (GNU's format 1.0).
+//! The same members give the same bytes: headers contain only the members' metadata. An extended header is written
+//! for values that a header cannot hold: long names, large numbers, fractions of seconds, times before 1970, a time
+//! of access that differs from that of modification, extended attributes, and maps of sparse files (GNU's format
+//! 1.0).
 
 use std::io::{self, Write};
 
@@ -13,16 +13,16 @@ use crate::tar::header::{Fields, Unfit};
 use crate::tar::sparse::Segments;
 use crate::tar::{BLOCK, RECORD, number, padding, pax};
 
-/// How much of a name the name of an extended header has.
+/// The longest part of a member's name in the name of its extended header, in bytes.
 const SHOWN: usize = 80;
 
 /// An archive that is being written.
 pub struct Writer<W> {
     out: W,
     written: u64,
-    /// How much of the data of a member is still to be written.
+    /// Bytes of the member's data that are still to be written.
     left: u64,
-    /// What fills up the last block of the data.
+    /// Bytes of padding after the data.
     padding: u64,
 }
 
@@ -30,19 +30,19 @@ pub struct Writer<W> {
 #[derive(Default)]
 struct Records {
     bytes: Vec<u8>,
-    /// Whether they have the name of the member.
+    /// Whether they contain the name of the member.
     named: bool,
-    /// Whether a name among them is no UTF-8, as those of extended headers should be.
+    /// Whether a name is not UTF-8, which extended headers otherwise require.
     binary: bool,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins an archive.
+    /// Starts an archive.
     pub fn new(out: W) -> Writer<W> {
         Writer { out, written: 0, left: 0, padding: 0 }
     }
 
-    /// Writes a member that is no regular file. Sockets cannot be members. A member without a name is the root.
+    /// Writes a member that is not a regular file. Sockets cannot be members. An empty name is the root.
     pub fn object(&mut self, name: &[u8], meta: &Meta) -> io::Result<()> {
         let none = &[][..];
         let (kind, link, device) = match &meta.kind {
@@ -58,7 +58,7 @@ impl<W: Write> Writer<W> {
         self.header(fields, Some(meta), Records::of_xattrs(meta))
     }
 
-    /// Begins a regular file. Its data follow, segment after segment.
+    /// Starts a regular file. Its data follow, segment after segment.
     pub fn file(&mut self, name: &[u8], meta: &Meta, data: &Segments) -> io::Result<()> {
         let name = named(name);
         let fields = fields(name, meta);
@@ -78,21 +78,20 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes more data of the file that was begun.
+    /// Writes more data of the current file.
     pub fn data(&mut self, data: &[u8]) -> io::Result<()> {
         let left = self.left.checked_sub(data.len() as u64);
         self.left = left.ok_or_else(|| misuse("more data than the file was said to have"))?;
         self.write(data)
     }
 
-    /// Writes `name` as another name of the member `to`, which has all else: of `meta` only what fits into a
-    /// header is repeated.
+    /// Writes `name` as a hard link to the member `to`. Of `meta` only values that fit into a header are repeated.
     pub fn link(&mut self, name: &[u8], to: &[u8], meta: &Meta) -> io::Result<()> {
         let fields = Fields { kind: b'1', link: named(to), ..fields(named(name), meta) };
         self.header(fields, None, Records::default())
     }
 
-    /// Ends the archive, and gives back what it was written to.
+    /// Ends the archive, and returns the output.
     pub fn finish(mut self) -> io::Result<W> {
         self.end_member()?;
         let end = (self.written + 2 * BLOCK as u64).next_multiple_of(RECORD);
@@ -101,7 +100,7 @@ impl<W: Write> Writer<W> {
         Ok(self.out)
     }
 
-    /// Writes a header, and before it an extended one with `records` and what does not fit.
+    /// Writes a header, preceded by an extended one with `records` and the values that do not fit.
     fn header(
         &mut self,
         fields: Fields,
@@ -153,7 +152,7 @@ impl Records {
         let mut records = Records::default();
         for (name, value) in &meta.xattrs {
             records.put(&pax::xattr_key(name), value);
-            // Some programs take access control lists from these alone.
+            // Some programs read access control lists only from these records.
             if let Some((key, text)) = pax::acl_record(name, value) {
                 records.put(key, &text);
             }
@@ -169,7 +168,7 @@ impl Records {
         self.named = true;
     }
 
-    /// Names that a header cannot hold.
+    /// Adds names that do not fit into a header.
     fn names(&mut self, fields: &Fields, unfit: Unfit) {
         if unfit.name && !self.named {
             self.name(b"path", fields.name);
@@ -179,7 +178,7 @@ impl Records {
         }
     }
 
-    /// Numbers and times that a header cannot hold.
+    /// Adds numbers and times that do not fit into a header.
     fn values(&mut self, fields: &Fields, meta: &Meta, unfit: Unfit) {
         for (unfit, key, value) in [
             (unfit.size, &b"size"[..], fields.size),
@@ -235,12 +234,12 @@ fn fields<'f>(name: &'f [u8], meta: &Meta) -> Fields<'f> {
     }
 }
 
-/// A name as it is written: that of the root is none that a header could have.
+/// The name to write: `.` for the root, since a header needs a name.
 fn named(name: &[u8]) -> &[u8] {
     if name.is_empty() { b"." } else { name }
 }
 
-/// Some of the last component of a name, to recognise it by.
+/// The beginning of the last component of a name, which identifies the member to a reader.
 fn shown(name: &[u8]) -> &[u8] {
     let name = name.strip_suffix(b"/").unwrap_or(name);
     let last = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);

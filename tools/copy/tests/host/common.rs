@@ -1,4 +1,4 @@
-//! A tree copied with the crate's own two halves, and small helpers.
+//! A tree copied with the two halves of this crate, and small helpers.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -7,15 +7,15 @@ use std::path::Path;
 use betr_copy::host::{Kind, Meta, Source, Target, Time, Warning};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps};
 
-/// A number of the buffer that is no multiple of any block.
+/// A buffer size that is not a multiple of a block size.
 const BUFFER: usize = 70_001;
 
-/// Says why a test, or a part of it, did not run.
+/// Prints why a test, or a part of it, did not run.
 pub(crate) fn skipped(reason: &str) {
     println!("SKIPPED: {reason}");
 }
 
-/// Whether the tests run as root; says so if not.
+/// Whether the tests run as root; prints that a test is skipped if not.
 pub(crate) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -24,8 +24,8 @@ pub(crate) fn is_root() -> bool {
     root
 }
 
-/// Sets an extended attribute of a path; false, with the reason, if the file
-/// system or the user cannot.
+/// Sets an extended attribute of a path. Returns `false`, and prints the reason, if the file system or the user
+/// cannot.
 pub(crate) fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
     let set = rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty());
     if let Err(errno) = set {
@@ -34,7 +34,7 @@ pub(crate) fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
     set.is_ok()
 }
 
-/// Makes a special file; false, with the reason, if the user may not.
+/// Creates a special file. Returns `false`, and prints the reason, if the user may not.
 pub(crate) fn mknod(path: &Path, kind: FileType, major: u32, minor: u32) -> bool {
     let dev = rustix::fs::makedev(major, minor);
     let made = rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o640), dev);
@@ -51,7 +51,7 @@ pub(crate) fn set_times(path: &Path, atime: (i64, i64), mtime: (i64, i64)) {
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// Metadata for something that is made by a test itself.
+/// Metadata for an object that a test creates itself.
 pub(crate) fn plain_meta(kind: Kind, perm: u32) -> Meta {
     let time = Time { secs: 1_000_000_000, nanos: 123_456_789 };
     Meta {
@@ -61,7 +61,6 @@ pub(crate) fn plain_meta(kind: Kind, perm: u32) -> Meta {
     }
 }
 
-/// What a path consists of.
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     match dir {
         b"" => name.to_vec(),
@@ -69,7 +68,7 @@ pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Every path below the root with its metadata, parents first, in order.
+/// Every path below the root with its metadata, parents first, in order of names.
 pub(crate) fn walk(source: &Source) -> Vec<(Vec<u8>, Meta)> {
     let mut found = vec![(Vec::new(), source.root().unwrap())];
     if found[0].1.kind != Kind::Directory {
@@ -88,7 +87,7 @@ pub(crate) fn walk(source: &Source) -> Vec<(Vec<u8>, Meta)> {
     found
 }
 
-/// The data of a file: its pieces, and the file as a whole.
+/// The data of a file: its pieces, and the whole file.
 pub(crate) fn data(source: &Source, path: &[u8], meta: &Meta) -> (Vec<(u64, Vec<u8>)>, Vec<u8>) {
     let mut reader = source.reader(path, meta).unwrap();
     let (mut pieces, mut whole) = (Vec::new(), vec![0; meta.size as usize]);
@@ -101,7 +100,7 @@ pub(crate) fn data(source: &Source, path: &[u8], meta: &Meta) -> (Vec<(u64, Vec<
     (pieces, whole)
 }
 
-/// Copies all of `source` to `target`, hard links as such.
+/// Copies all of `source` to `target`, with its hard links.
 pub(crate) fn copy(source: &Source, target: &mut Target) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut first: HashMap<(u64, u64), Vec<u8>> = HashMap::new();
@@ -135,8 +134,7 @@ pub(crate) fn copy(source: &Source, target: &mut Target) -> Vec<Warning> {
     warnings
 }
 
-/// Makes directories named `name` in each other, `depth` of them, and returns
-/// the innermost, which is too deep to have a path that the kernel takes.
+/// Creates `depth` nested directories named `name`. Returns the innermost, whose path is too long for the kernel.
 pub(crate) fn make_deep(base: &Path, name: &str, depth: usize) -> OwnedFd {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut dir = rustix::fs::openat(CWD, base, flags, Mode::empty()).unwrap();

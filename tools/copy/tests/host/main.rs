@@ -1,6 +1,6 @@
 //! Reading and writing trees on a real file system.
 //!
-//! What the host or the user cannot do is skipped with a line that says so.
+//! Tests that the host or the user does not support are skipped, with a line that says so.
 
 mod common;
 mod reading;

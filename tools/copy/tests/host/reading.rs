@@ -1,4 +1,4 @@
-//! Reading: order, links, files that change, and what may not be read.
+//! Reading: order, links, files that change, and objects that must not be read.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -90,7 +90,7 @@ fn links_below_the_root_are_not_followed() {
     }
 }
 
-/// Lists a file, changes it with `change`, and returns what reading it says.
+/// Lists a file, changes it with `change`, and returns the result of reading it.
 fn read_after(change: impl FnOnce(&Path)) -> Result<(), HostError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");

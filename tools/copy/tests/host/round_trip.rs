@@ -1,4 +1,4 @@
-//! A tree with everything in it, read and written again, is the same tree.
+//! A tree with every kind of object is the same after it has been read and written again.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use crate::common::{acl, copy, data, make_deep, mknod, set_times, set_xattr, wal
 
 const MIB: u64 = 1 << 20;
 
-/// `security.capability` of a file that may open raw sockets (version 2).
+/// `security.capability` (version 2) with the right to open raw sockets.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 fn build(root: &Path) {
@@ -57,7 +57,7 @@ fn attributes(root: &Path) {
         for path in ["empty", "dir/sub", "dangling", "fifo", "sparse"] {
             std::os::unix::fs::lchown(root.join(path), Some(uid), Some(uid + 1)).unwrap();
         }
-        // Changing the owner has dropped it.
+        // Changing the owner has removed it.
         set_xattr(&root.join("empty"), "security.capability", &CAPABILITY);
     }
     let acl = acl();
@@ -80,7 +80,7 @@ fn modes_and_times(root: &Path) {
     set_times(root, (1_500_000_000, 1), (1_400_000_000, 999_999_999));
 }
 
-/// What a copy must have in common with its original.
+/// The metadata that a copy must share with its original.
 fn comparable(meta: &Meta) -> Meta {
     let mut meta = meta.clone();
     (meta.dev, meta.ino) = (0, 0);
@@ -89,7 +89,7 @@ fn comparable(meta: &Meta) -> Meta {
         meta.size = 0;
     }
     if let Kind::Symlink(_) = meta.kind {
-        // Reading the link has changed it, on both sides.
+        // Reading the link has changed it on both sides.
         meta.atime = Default::default();
     }
     meta

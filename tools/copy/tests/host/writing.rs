@@ -1,4 +1,4 @@
-//! Writing: hostile names, what exists already, and what may not be restored.
+//! Writing: hostile names, existing objects, and metadata that cannot be restored.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

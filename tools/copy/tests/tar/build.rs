@@ -1,11 +1,11 @@
-//! Archives made by hand, and what is read from them.
+//! Builds archives by hand, and reads them.
 
 use std::io::{Cursor, Read};
 
 use betr_copy::host::{Kind, Meta, Time};
 use betr_copy::tar::{Archive, Input, Member, TarError, What};
 
-/// A header with a name, a type and a size, and plain values for the rest.
+/// A header with a name, a type and a size, and fixed values in the other fields.
 #[derive(Clone)]
 pub(crate) struct Header(pub [u8; 512]);
 
@@ -28,7 +28,7 @@ impl Header {
         Header::new(name, kind, size).with(257, b"ustar  \0")
     }
 
-    /// A header of before there was a format with a name.
+    /// A header of the v7 format, without a magic.
     pub(crate) fn v7(name: &[u8], kind: u8, size: u64) -> Header {
         Header::new(name, kind, size).with(257, &[0; 8])
     }
@@ -55,7 +55,7 @@ impl Header {
     }
 }
 
-/// An archive that grows.
+/// An archive under construction.
 #[derive(Clone, Default)]
 pub(crate) struct Tar(pub Vec<u8>);
 
@@ -65,7 +65,7 @@ impl Tar {
         self
     }
 
-    /// Data, filled up to a whole block.
+    /// Appends data, padded to a whole block.
     pub(crate) fn data(mut self, data: &[u8]) -> Tar {
         self.0.extend_from_slice(data);
         self.0.resize(self.0.len().next_multiple_of(512), 0);
@@ -76,7 +76,7 @@ impl Tar {
         self.header(Header::new(name, b'0', data.len() as u64)).data(data)
     }
 
-    /// A header of type `kind` that is about other members, with records.
+    /// Appends an extended header of type `kind` with records.
     pub(crate) fn pax(self, kind: u8, records: &[(&[u8], &[u8])]) -> Tar {
         let mut bytes = Vec::new();
         for (key, value) in records {
@@ -88,20 +88,20 @@ impl Tar {
         self.header(Header::new(b"pax", kind, bytes.len() as u64)).data(&bytes)
     }
 
-    /// The archive with its end.
+    /// The archive with its end marker.
     pub(crate) fn end(mut self) -> Vec<u8> {
         self.0.extend([0; 1024]);
         self.0
     }
 }
 
-/// A member with its contents, holes filled, as far as they are not too large to look at.
+/// A member with its contents, holes filled with zeros; without the contents of a large file.
 pub(crate) type Found = (Member, Vec<u8>);
 
-/// Larger files are not looked into.
+/// The contents of larger files are not collected, in bytes.
 const LARGEST: u64 = 1 << 20;
 
-/// Everything in an archive.
+/// Reads all members of an archive.
 pub(crate) fn read(bytes: &[u8]) -> Result<Vec<Found>, TarError> {
     read_from(Input::stream("x.tar", Cursor::new(bytes.to_vec())))
 }
@@ -149,7 +149,7 @@ pub(crate) fn at(secs: i64, nanos: u32) -> Time {
     Time { secs, nanos }
 }
 
-/// A stream that gives few bytes at a time.
+/// A stream that returns few bytes per read.
 pub(crate) struct Trickle(pub Cursor<Vec<u8>>);
 
 impl Read for Trickle {

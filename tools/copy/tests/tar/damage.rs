@@ -1,4 +1,4 @@
-//! Archives that are damaged, hostile, or none at all: an error with its place, and never more.
+//! Damaged and hostile archives, and files that are none: each gives an error with its place, and no crash.
 
 use std::io::{Cursor, Read};
 
@@ -6,7 +6,7 @@ use betr_copy::tar::{EXTENSION_MAX, Input};
 
 use crate::build::*;
 
-/// What must not be read, and what the error must say.
+/// Archives that must not be read, and the text of the error.
 fn cases() -> Vec<(Vec<u8>, &'static str)> {
     let file = || Tar::default().file(b"first", b"1");
     let header = |header: Header| file().header(header).end();
@@ -130,7 +130,7 @@ fn what_is_no_archive_is_told_from_a_damaged_one() {
     }
 }
 
-/// An archive with something of everything.
+/// An archive with every kind of member.
 fn everything() -> Vec<u8> {
     let tar = Tar::default().pax(b'g', &[(b"comment", b"c"), (b"SCHILY.xattr.user.g", b"g")]);
     let tar = tar.header(Header::new(b"d/", b'5', 0)).file(b"d/f", &[1; 700]);
@@ -157,7 +157,7 @@ fn everything() -> Vec<u8> {
 fn an_archive_cut_off_anywhere_is_an_error() {
     let whole = everything();
     assert_eq!(read(&whole).unwrap().len(), 7);
-    // Without all of the second block of zeros it is whole.
+    // The archive is still complete without the last block of zeros.
     for len in (0..whole.len() - 512).step_by(19) {
         assert!(read(&whole[..len]).is_err(), "{len} of {} bytes", whole.len());
     }
@@ -175,7 +175,7 @@ fn flipped_bytes_give_an_error_or_a_result() {
                 Ok(_) => results += 1,
                 Err(_) => errors += 1,
             }
-            // The same behind a checksum that is right.
+            // The same with a valid checksum.
             let block = at / 512 * 512;
             if bytes[block + 257..block + 262] == *b"ustar" {
                 let header = Header(bytes[block..block + 512].try_into().unwrap()).block();
@@ -192,7 +192,7 @@ fn flipped_bytes_give_an_error_or_a_result() {
 
 #[test]
 fn a_hostile_header_takes_no_memory() {
-    // Ten gigabytes of records, as far as anybody reads them.
+    // 10 GiB of records, which must not be read to the end.
     let header = Tar::default().header(Header::new(b"x", b'x', 10 << 30)).0;
     let endless = Cursor::new(header).chain(std::io::repeat(b'1'));
     let error = read_from(Input::stream("endless", endless)).unwrap_err().to_string();
@@ -202,7 +202,7 @@ fn a_hostile_header_takes_no_memory() {
     let many = Cursor::new(one.repeat(20));
     let error = read_from(Input::stream("many", many)).unwrap_err().to_string();
     assert!(error.contains("expected at most 16777216 bytes"), "{error}");
-    // And in global ones.
+    // The same in global headers.
     let mut tar = Tar::default();
     for number in 0..20 {
         let key = format!("SCHILY.xattr.user.{number}");

@@ -1,4 +1,4 @@
-//! Archives made by hand: what the reader makes of them, whole and damaged, and that it reads what the writer writes.
+//! Archives built by hand, whole and damaged, and archives of the writer, read by the reader.
 
 mod build;
 mod damage;

@@ -1,4 +1,4 @@
-//! What is read from whole archives of every format.
+//! Reading valid archives of every format.
 
 use std::io::Cursor;
 
@@ -37,11 +37,11 @@ fn every_type_is_what_it_says() {
         let (member, _) = read_one(Tar::default().header(header));
         assert_eq!((&member.path[..], &meta(&member).kind), (&b"n"[..], &expected));
     }
-    // The names in a directory of an incremental archive, and the name of an archive, are passed by.
+    // The list of names in an incremental archive, and a volume label, are skipped.
     let tar = Tar::default().header(Header::gnu(b"label", b'V', 0));
     let tar = tar.header(Header::gnu(b"n", b'D', 600)).data(&[b'Y'; 600]);
     assert_eq!(meta(&read_one(tar).0).kind, Kind::Directory);
-    // A hard link has no data but in an archive that says so in a header of its own.
+    // A hard link has no data unless a pax header of its own precedes it.
     let link = Header::new(b"n", b'1', 3).link(b"./to/it");
     let what = |size| What::Link { to: b"to/it".to_vec(), size, modified: at(64, 0) };
     let (member, _) = read_one(Tar::default().header(link.clone()));
@@ -80,7 +80,7 @@ fn long_names_come_in_every_way() {
     assert_eq!((&member.path, &meta(&member).kind), (&name, &Kind::Symlink(b"to".to_vec())));
     let ustar = Header::new(b"end", b'0', 0).with(345, b"the/beginning");
     assert_eq!(read_one(Tar::default().header(ustar)).0.path, b"the/beginning/end");
-    // GNU's format has other things in that place.
+    // GNU's format has other fields in this place.
     let gnu = Header::gnu(b"end", b'0', 0).with(345, b"00000000001\0");
     assert_eq!(read_one(Tar::default().header(gnu)).0.path, b"end");
     // A field need not end with a zero byte.
@@ -117,7 +117,7 @@ fn records_of_pax_headers_count_most() {
     let expected: [(&[u8], &[u8]); 3] =
         [(b"security.selinux", b"u:r:t:s0\0"), (b"user.a", b""), (b"user.b", b"\0\n=\xff")];
     assert_eq!(xattrs, expected);
-    // What was said of one does not count for the next; what was said of all does.
+    // Records of one member do not apply to the next; global ones do.
     let next = meta(&members[1].0);
     assert_eq!((next.uid, next.gid, next.mtime, next.xattrs.len()), (1, 2, at(64, 0), 0));
 }
@@ -147,7 +147,7 @@ fn sparse_files_have_their_holes_in_every_format() {
     for (at, (offset, len)) in pairs.iter().enumerate() {
         old = old.with(386 + 24 * at, format!("{offset}\0{len}\0").as_bytes());
     }
-    // The same with the segments behind the header.
+    // The same with the segments after the header.
     let mut more = [0; 512];
     for (at, (offset, len)) in pairs.iter().enumerate() {
         let pair = format!("{offset}\0{len}\0");
@@ -194,7 +194,7 @@ fn sparse_files_have_their_holes_in_every_format() {
 #[test]
 fn archives_end_with_zeros() {
     let tar = Tar::default().file(b"a", b"1");
-    // One block of zeros and the end, two, a whole record, and what comes behind the end.
+    // The end: one block of zeros, two, a whole record, and bytes after it.
     for (zeros, rest) in [(512, 0), (1024, 0), (8704, 0), (1024, 700)] {
         let mut bytes = tar.0.clone();
         bytes.extend(vec![0; zeros]);

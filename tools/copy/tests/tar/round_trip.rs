@@ -1,4 +1,4 @@
-//! What the writer writes, the reader reads.
+//! The reader reads what the writer writes.
 
 use betr_copy::host::{Kind, Meta};
 use betr_copy::tar::{Segments, What, Writer};
@@ -127,7 +127,7 @@ fn headers_say_nothing_that_was_not_said() {
     let mut writer = Writer::new(&mut bytes);
     writer.object(b"./", &plain(Kind::Directory)).unwrap();
     writer.finish().unwrap();
-    // One header and the end: no extended header, no names of users, no time of writing.
+    // One header and the end: no extended header, no user names, no time of writing.
     assert_eq!(bytes.len(), 10_240);
     assert!(bytes[512..].iter().all(|byte| *byte == 0));
     assert!(bytes[265..329].iter().all(|byte| *byte == 0));

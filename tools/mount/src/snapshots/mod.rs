@@ -8,9 +8,9 @@
 //! Two invariants:
 //!
 //! 1. A snapshot is dropped only when the kernel references none of its inodes ([`Snapshots::let_go`]): its blocks
-//! are no longer read.
+//!    are no longer read.
 //! 2. No request waits for a thread in [`Snapshots::tell_gone`]: there the kernel waits for all lookups in the
-//! directory to be answered.
+//!    directory to be answered.
 
 mod above;
 mod commands;

@@ -35,17 +35,17 @@ enum Change {
     Clauses(Vec<Clause>),
 }
 
-/// Such as `go+rX`.
+/// A clause of a symbolic mode, such as `go+rX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Clause {
-    /// The bits of those that it is about.
+    /// The mask of the affected bits.
     who: u32,
     op: char,
-    /// The bits, for everybody.
+    /// The bits to set or clear, for all classes.
     bits: u32,
     /// `X`: x for directories, and for files with any x bit.
     conditional: bool,
-    /// `g=u`: what these have.
+    /// `g=u`: the mask of the class whose bits are copied.
     copied: Option<u32>,
 }
 
@@ -116,7 +116,7 @@ impl Change {
             match clause.op {
                 '+' => perm | bits,
                 '-' => perm & !bits,
-                // Set-user-id and set-group-id of a directory stay, as in chmod(1).
+                // Set-user-ID and set-group-ID of a directory stay, as with chmod(1).
                 _ => {
                     let kept = if directory { 0o6000 } else { 0 };
                     perm & !(clause.who & !kept) | bits

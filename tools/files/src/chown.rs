@@ -1,4 +1,4 @@
-//! `betr chown`: owners.
+//! `betr chown`: changes owners and groups.
 
 use std::path::PathBuf;
 

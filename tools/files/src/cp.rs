@@ -1,4 +1,4 @@
-//! `betr cp`: files and trees into an image, out of it, and within it.
+//! `betr cp`: copies files and trees into an image, out of it, and within it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -39,7 +39,7 @@ pub struct Args {
     paths: Vec<PathBuf>,
 }
 
-/// Where a path leads.
+/// A path of the image or of the host.
 enum Side {
     Image(PathBuf),
     Host(PathBuf),
@@ -67,7 +67,7 @@ impl Command for Args {
     }
 }
 
-/// What is copied into an image.
+/// An object to copy into an image.
 enum Original {
     Image(Object),
     Host(Box<Source>, betr_copy::host::Links, Kind),
@@ -113,7 +113,7 @@ impl Args {
         let mut imported = ImportLinks::of(trees);
         let image = session.image().to_owned();
         session.change(|fs| {
-            // Objects with this number or a greater one are copies that this command makes.
+            // Objects with this inode number or a greater one are copies that this command makes.
             let older_than = fs.volume().next_ino();
             for Job { original, dest, path } in jobs {
                 let at = |below: &[u8], error: betr_core::Error| {
@@ -144,7 +144,7 @@ impl Args {
         })
     }
 
-    /// Opens a source. Returns the last component of its path too, if that is a name.
+    /// Opens a source. Returns the last component of its path, too, if it is a name.
     fn original(
         &self,
         session: &Session,
@@ -232,7 +232,7 @@ impl Args {
                 }
             };
             match place.symlink_metadata() {
-                // An empty directory takes another.
+                // An existing empty directory may receive another one.
                 Ok(_) => {
                     let done = betr_copy::export(fs, start, &place, &Excludes::default());
                     exit = worse(exit, told(&done.map_err(failed)?, io)?);
@@ -247,12 +247,12 @@ impl Args {
     }
 }
 
-/// The first of two that is not done.
+/// The first exit code, unless it means success.
 fn worse(first: Exit, second: Exit) -> Exit {
     if first == Exit::DONE { second } else { first }
 }
 
-/// Says what the host refused.
+/// Prints the details that the host refused.
 fn told(done: &Exported, io: &mut Io) -> Result<Exit, Failure> {
     for warning in &done.warnings {
         io.note(&format!("betr cp: warning: {warning}"))?;

@@ -1,4 +1,4 @@
-//! `betr du`: how much files take, by directory.
+//! `betr du`: space that files take, per directory.
 
 use std::collections::HashSet;
 use std::ops::AddAssign;
@@ -104,11 +104,11 @@ impl Command for Args {
     }
 }
 
-/// What some files take, in bytes. Files of 8 EiB may be many.
+/// Space of files, in bytes. 128 bits, since each file may have 8 EiB.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     all: u128,
-    /// Of that, in leaves that no snapshot uses, and in leaves that one does; with `--shared`.
+    /// With `--shared`: the part in leaves that no snapshot uses, and the part in leaves that a snapshot uses.
     alone: u128,
     shared: u128,
 }

@@ -1,4 +1,4 @@
-//! `betr export`: a tree of the image onto the host, or as a tar archive.
+//! `betr export`: copies a tree of the image to the host, or into a tar archive.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ fn export(args: &Args, session: &Session, io: &mut Io) -> Result<Exit, Failure> 
     Ok(crate::exit_of(&done))
 }
 
-/// Writes an archive to standard output, which has nothing else then.
+/// Writes an archive to standard output, which must contain nothing else.
 fn archive(
     args: &Args,
     fs: &Fs,
@@ -100,7 +100,7 @@ fn archive(
     io.data();
     let Io { out, err, .. } = io;
     let done = betr_copy::export_archive(fs, start, name, excludes, out, &mut |warning| {
-        // Whether it could be shown does not matter to the archive.
+        // A failure to print the warning must not fail the export.
         let _ = progress::beside(|| writeln!(err, "betr export: warning: {warning}"));
     });
     match done {

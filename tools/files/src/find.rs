@@ -1,4 +1,4 @@
-//! `betr find`: everything below a path that is as asked for.
+//! `betr find`: lists objects below a path that match given conditions.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -137,12 +137,12 @@ struct Found<'f, 'i> {
     /// The path of the start.
     top: Vec<u8>,
     io: &'f mut Io<'i>,
-    /// Where entries go as JSON.
+    /// The array of entries, for JSON output.
     list: Option<JsonList>,
 }
 
 impl Found<'_, '_> {
-    /// Looks at an object, whose inode is asked for only where it matters.
+    /// Tests an object. The inode is read only if a condition or the output needs it.
     fn look(
         &mut self,
         path: &[u8],

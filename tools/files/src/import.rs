@@ -62,22 +62,22 @@ pub struct Args {
     dest: PathBuf,
 }
 
-/// What is imported.
+/// The source of an import.
 enum Contents {
     Tree(Source, Links),
     Archive(Box<Archive>, ArchiveLinks, Excludes),
 }
 
-/// Where it goes.
+/// The destination of an import.
 enum Target {
-    /// A directory that exists.
+    /// An existing directory.
     Directory(Object),
-    /// A name that does not.
+    /// A name that does not exist yet.
     Entry(Slot),
 }
 
 impl Target {
-    /// The directory, which is made if it does not exist.
+    /// The directory, created if it does not exist.
     fn directory(&self, fs: &mut Fs) -> Result<Object, CopyError> {
         match self {
             Target::Directory(directory) => Ok(directory.clone()),
@@ -127,7 +127,7 @@ impl Command for Args {
                     let how = ArchiveOptions { links, excludes, options, is_layer: self.oci };
                     target.directory(fs).and_then(|root| {
                         import_archive(fs, archive, &root, how, &mut |warning| {
-                            // Whether it could be shown does not matter to the image.
+                            // A failure to print the warning must not fail the import.
                             let _ = io.note(&format!("betr import: warning: {warning}"));
                         })
                     })

@@ -1,10 +1,10 @@
 //! Commands on the files of an image, each on its own or in a shell.
 //!
-//! A command opens the image, does one thing, all of it or nothing, and ends. Those that read show the state after a
-//! replay of the log in memory, and never write to the image.
+//! A command opens the image, makes one change atomically, and ends. Commands that only read replay the log in
+//! memory, and never write to the image.
 //!
-//! Paths within an image are relative to its root, or in a shell to the current directory. `betr_core::fs` resolves them by the
-//! rules of POSIX. Each command says whether it follows a symbolic link that is the last component.
+//! Paths within an image are relative to its root, or in a shell to the current directory. `betr_core::fs` resolves
+//! them by the rules of POSIX. Each command documents whether it follows a symbolic link as the last component.
 
 mod cat;
 mod chmod;
@@ -85,12 +85,12 @@ pub enum Verb {
     Export(export::Args),
 }
 
-/// What a command is.
+/// A command on the files of an image.
 trait Command {
-    /// The image that it works on, and how.
+    /// The image and the mode to open it in.
     fn image(&self) -> (View<'_>, Mode);
 
-    /// Does it.
+    /// Carries out the command.
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure>;
 }
 
@@ -119,18 +119,18 @@ impl Verb {
         }
     }
 
-    /// Runs the command by itself.
+    /// Runs the command outside a shell.
     pub fn run(&self, io: &mut Io) -> Result<Exit, Failure> {
         let command = self.command();
         let (image, mode) = command.image();
         let mut session = Session::open(image, mode, io)?;
         let exit = command.act(&mut session, io)?;
-        // What was shown is not all that there was.
+        // The image lacks acknowledged data, so the output is incomplete.
         Ok(if exit == Exit::DONE && session.is_damaged { Exit::DAMAGED } else { exit })
     }
 }
 
-/// Changes the image once for each of some paths; all of it, or nothing.
+/// Applies a change to each of several paths, atomically.
 fn each_path(
     session: &mut Session,
     paths: &[PathBuf],
@@ -146,7 +146,7 @@ fn each_path(
     })
 }
 
-/// Changes each of some objects, and, where wanted, everything below.
+/// Applies a change to each of several objects and, with `recursive`, to everything below, atomically.
 fn each(
     session: &mut Session,
     paths: &[PathBuf],
@@ -167,7 +167,7 @@ fn each(
     })
 }
 
-/// Whether a symbolic link that is the last component of a path is followed.
+/// Whether to follow a symbolic link as the last component of a path.
 fn last_link(no_dereference: bool) -> LastLink {
     if no_dereference { LastLink::Keep } else { LastLink::Follow }
 }
@@ -182,12 +182,12 @@ fn at_path(image: &Path, path: &[u8], error: &betr_core::Error) -> Failure {
     }
 }
 
-/// A walk came to a directory a second time.
+/// An error for a directory that a walk meets inside itself.
 fn below_itself(path: &[u8]) -> Failure {
     Failure::damaged(format!("{}: a directory that is below itself: run betr fsck", Brief(path)))
 }
 
-/// The exit code of a copy to the host: a failure if the host refused a detail.
+/// The exit code of a copy to the host: failed if the host refused a detail.
 fn exit_of(done: &Exported) -> Exit {
     if done.warnings.is_empty() { Exit::DONE } else { Exit::FAILED }
 }

@@ -1,4 +1,4 @@
-//! `betr ln`: more names for a file, and symbolic links.
+//! `betr ln`: creates hard links and symbolic links.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -46,7 +46,7 @@ impl Command for Args {
         let list = self.json.then(|| JsonList::new("betr.ls", 1, "entries"));
         let mut listing = Listing { args: self, io, list };
         for path in &self.paths {
-            // As ls(1) does, to tell them apart.
+            // As with ls(1), a title separates the listings of several paths.
             let title = self.paths.len() > 1 && !self.json && !self.directory;
             listing.path(session, path, title)?;
         }
@@ -57,7 +57,7 @@ impl Command for Args {
 struct Listing<'l, 'i> {
     args: &'l Args,
     io: &'l mut Io<'i>,
-    /// Where entries go as JSON.
+    /// The array of entries, for JSON output.
     list: Option<JsonList>,
 }
 
@@ -101,7 +101,7 @@ impl Listing<'_, '_> {
         Ok(())
     }
 
-    /// An entry, whose inode is looked at where it is shown.
+    /// Prints an entry. Its inode is read only if the output needs it.
     fn entry(
         &mut self,
         fs: &Fs,

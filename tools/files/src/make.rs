@@ -1,4 +1,4 @@
-//! What commands that make objects share.
+//! Helpers of commands that create objects.
 
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
@@ -12,20 +12,20 @@ pub(crate) fn parse_mode(text: &str) -> std::result::Result<u32, String> {
     mode.ok_or_else(|| format!("{text:?} is no mode; expected an octal number up to 7777"))
 }
 
-/// An object of root's with these permissions, made now.
+/// An object with these permissions, owned by root, with the current time.
 pub(crate) fn plain(fs: &mut Fs, kind: FileType, perm: u32) -> New {
     let now = fs.now();
     New::of(kind, Attributes { perm, ..Attributes::at(now) })
 }
 
-/// Makes it, with what it inherits from its directory.
+/// Creates an object, with the attributes that it inherits from its directory.
 pub(crate) fn make(fs: &mut Fs, directory: &Object, name: &[u8], new: New) -> Result<Object> {
     let new = fs.inherit(directory, new, 0)?;
     fs.make(directory, name, new)
 }
 
-/// Opens a file, and with `create` makes it if it is missing, as open(2) does with `O_CREAT`: symbolic links are followed, and a
-/// path with a trailing slash is refused.
+/// Opens a file. With `create` a missing one is created, as by open(2) with `O_CREAT`: symbolic links are followed,
+/// and a path with a trailing slash is refused.
 pub(crate) fn open(
     fs: &mut Fs,
     path: &Operand,
@@ -44,7 +44,7 @@ pub(crate) fn open(
     make(fs, &slot.directory, &slot.name, new).map(|made| Some(Opened::Made(made)))
 }
 
-/// An existing file, or a new one.
+/// An existing file, or a created one.
 pub(crate) enum Opened {
     Found(Object),
     Made(Object),

@@ -1,4 +1,4 @@
-//! `betr mkdir`: directories.
+//! `betr mkdir`: creates directories.
 
 use std::path::PathBuf;
 
@@ -46,7 +46,7 @@ impl Command for Args {
 }
 
 impl Args {
-    /// Makes a directory and its missing parents.
+    /// Creates a directory and its missing parents.
     fn make_all(&self, fs: &mut Fs, path: &Operand) -> betr_core::Result<()> {
         let names: Vec<&[u8]> = path.components().filter(|name| *name != b".").collect();
         let mut way = b"/".to_vec();

@@ -1,4 +1,4 @@
-//! `betr mknod`: devices, pipes and sockets.
+//! `betr mknod`: creates devices, pipes and sockets.
 
 use std::path::PathBuf;
 

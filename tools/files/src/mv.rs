@@ -1,4 +1,4 @@
-//! `betr mv`: other names.
+//! `betr mv`: renames and moves.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

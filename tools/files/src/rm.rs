@@ -1,4 +1,4 @@
-//! `betr rm`: away with files and trees.
+//! `betr rm`: removes files and trees.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ impl Command for Args {
 
     fn act(&self, session: &mut Session, io: &mut Io) -> Result<Exit, Failure> {
         for path in self.paths.iter().map(|path| session.operand(path)) {
-            // POSIX requires to refuse these.
+            // POSIX requires an error for these paths.
             let refused = match path.last() {
                 Last::Name(_) => continue,
                 Last::Root if path.is_empty() => continue,
@@ -78,7 +78,7 @@ impl Command for Args {
 }
 
 impl Args {
-    /// Removes all of some paths, or none; and says whether there is no room for that.
+    /// Removes all of several paths, atomically. Sets `is_full` if there is not enough free space for that.
     fn remove(
         &self,
         session: &mut Session,

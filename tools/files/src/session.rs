@@ -1,4 +1,4 @@
-//! An image that commands work on: one of them, or, in a shell, one after another.
+//! An open image, for one command or for all commands of a shell.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,25 @@ use betr_core::path::Operand;
 use betr_core::text::Printable;
 use betr_core::volume::Mode;
 
-/// From this many freed blocks on a command gives them back to the host at once.
+/// From 256 freed blocks (1 MiB) a command returns them to the host at once.
 const WORTH_BLOCKS: u64 = 256;
 
 /// An open image.
 pub(crate) struct Session {
     image: PathBuf,
     mode: Mode,
-    /// The file system; nothing only while it is opened again.
+    /// The file system; `None` only while the image is reopened.
     open: Option<Fs>,
-    /// Whether something that was acknowledged is missing in what it shows.
+    /// Whether the opened state lacks acknowledged data.
     pub is_damaged: bool,
-    /// Whether changes wait for the end of the command that makes them.
+    /// Whether changes wait in memory until the command ends, without logging.
     collects: bool,
-    /// The directory that relative paths begin in, without links, `.` and `..`; empty for the root.
+    /// The current directory, without symbolic links, `.` and `..`; empty for the root.
     pub directory: Vec<u8>,
 }
 
 impl Session {
-    /// Opens the image; what a user should know of what it shows goes to standard error.
+    /// Opens the image. Notes on the opened state go to standard error.
     pub(crate) fn open(view: View<'_>, mode: Mode, io: &mut Io) -> Result<Session, Failure> {
         let image = view.image.to_owned();
         let OpenFs { fs, notes, is_damaged } = open_fs(view, mode)?;
@@ -51,15 +51,15 @@ impl Session {
         self.open.as_ref().expect("it is open between commands")
     }
 
-    /// Changes the image, all at once: when this returns, either everything is durable, or, with an error or
-    /// after a power cut, nothing has changed.
+    /// Changes the image atomically: on return either everything is durable, or, after an error or a power cut,
+    /// nothing has changed.
     pub(crate) fn change<T>(
         &mut self,
         act: impl FnOnce(&mut Fs) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let changed = self.try_change(act);
         if changed.is_err() {
-            // What is not durable goes with the volume, and the lock as well.
+            // Closing the volume discards changes that are not durable, and releases the lock.
             self.collects = false;
             self.open = None;
             self.open = Some(open_fs(self.image.as_path().into(), self.mode)?.fs);
@@ -74,7 +74,7 @@ impl Session {
         let fs = self.open.as_mut().expect("it is open between commands");
         let at_image = |error: betr_core::Error| failure(&self.image, None, &error);
         if !self.collects {
-            // What the log holds becomes durable first; from then on nothing is, until all is there.
+            // The log becomes durable first. From here on nothing is durable until the command ends.
             fs.checkpoint().map_err(at_image)?;
             fs.volume_mut().stop_logging().map_err(at_image)?;
             self.collects = true;
@@ -84,7 +84,7 @@ impl Session {
         if fs.volume().next_msn() != before {
             fs.volume_mut().reclaim(u64::MAX).map_err(at_image)?;
             fs.checkpoint().map_err(at_image)?;
-            // What has been deleted takes no room in the image file when the command ends.
+            // Two checkpoints free the blocks of deleted objects, so that the image file no longer contains them.
             for _ in 0..2 {
                 if fs.volume().freed_soon_blocks() >= WORTH_BLOCKS {
                     fs.checkpoint().map_err(at_image)?;
@@ -104,13 +104,13 @@ impl Session {
         self.fs().look_up(path, last).map_err(self.at(path))
     }
 
-    /// Resolves a path to an entry that does not exist, and where an object of type `kind` may be made.
+    /// Resolves a path to a name that does not exist, and under which an object of type `kind` can be created.
     pub(crate) fn vacant(&self, path: &Operand, kind: FileType) -> Result<Slot, Failure> {
         let slot = self.fs().slot(path);
         slot.and_then(|slot| slot.vacant(kind).map(|()| slot)).map_err(self.at(path))
     }
 
-    /// The directory that a path resolves to, if it does: the destination of several sources.
+    /// The directory at a path, as the destination of several sources; `None` if there is none.
     pub(crate) fn directory_at(&self, path: &Operand) -> Result<Option<Resolved>, Failure> {
         match self.fs().look_up(path, LastLink::Follow) {
             Ok(found) => Ok(Some(found).filter(|found| found.object.is_directory())),
@@ -119,24 +119,24 @@ impl Session {
         }
     }
 
-    /// What to say of an error about a path.
+    /// Turns an error about a path into a message.
     pub(crate) fn at(&self, path: &Operand) -> impl Fn(betr_core::Error) -> Failure + use<> {
         let (image, mut shown) = (self.image.clone(), path.shown());
         if path.bytes().ends_with(b"/") && shown != b"/" {
-            // A message without the slash would name another path.
+            // Without the slash the message would name another path.
             shown.push(b'/');
         }
         let path = shown;
         move |error| crate::at_path(&image, &path, &error)
     }
 
-    /// What to say of an error that is not about a path.
+    /// Turns an error about the image into a message.
     pub(crate) fn at_image(&self) -> impl Fn(betr_core::Error) -> Failure + use<> {
         let image = self.image.clone();
         move |error| failure(&image, None, &error)
     }
 
-    /// What to say where something is refused.
+    /// The message for a refusal at a path.
     pub(crate) fn refused(&self, path: &Operand, refusal: Refusal) -> Failure {
         self.at(path)(refusal.into())
     }
@@ -147,12 +147,12 @@ pub(crate) fn entry_of(directory: &Operand, name: &[u8]) -> Operand {
     Operand::new([directory.bytes(), b"/", name].concat())
 }
 
-/// A path as an error or a listing shows it.
+/// A path in printable form.
 pub(crate) fn shown(path: &[u8]) -> String {
     Printable(path).to_string()
 }
 
-/// The path of what is at `path` below `top`.
+/// Joins the path `top` and a path below it.
 pub(crate) fn below(top: &[u8], path: &[u8]) -> Vec<u8> {
     match (top, path) {
         (top, b"") => top.to_vec(),

@@ -1,4 +1,4 @@
-//! `betr shell`: commands on one image, by hand or from a script.
+//! `betr shell`: commands on one image, interactive or from a script.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -62,11 +62,11 @@ impl Args {
     }
 }
 
-/// What a line did.
+/// The result of a line.
 enum Done {
-    /// What it says.
+    /// A command ran; its exit code.
     Ran(Exit),
-    /// It ends the shell.
+    /// The line ends the shell.
     Left,
 }
 
@@ -104,7 +104,7 @@ impl Shell {
         let mut editor: Editor<Names<'_>, DefaultHistory> =
             Editor::with_config(config).map_err(broken)?;
         editor.set_helper(Some(Names { shell: self }));
-        // A history that cannot be read or kept is no reason to stop.
+        // Without a history the shell works all the same.
         let history = history();
         if let Some(path) = &history {
             let _ = editor.load_history(path);
@@ -132,7 +132,7 @@ impl Shell {
                 Err(ReadlineError::Eof) => return Ok(Exit::DONE),
                 Err(error) => return Err(broken(error)),
             };
-            // A line that the history does not take is run all the same.
+            // A line that the history rejects still runs.
             let _ = editor.add_history_entry(&line);
             match self.line(line.as_bytes(), io) {
                 Ok(Done::Left) => return Ok(Exit::DONE),
@@ -203,7 +203,7 @@ impl Shell {
     }
 }
 
-/// Where the history of all shells is kept.
+/// The file with the history of all shells.
 fn history() -> Option<PathBuf> {
     let directory =
         |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -211,13 +211,13 @@ fn history() -> Option<PathBuf> {
     Some(directory("XDG_STATE_HOME").or_else(home)?.join("betr/history"))
 }
 
-/// Commands as a line of a shell has them, the image put in behind the first word.
+/// The parser for a line, whose image is inserted after the first word.
 fn parser() -> clap::Command {
     let parser = clap::Command::new("betr").no_binary_name(true).max_term_width(100);
     Verb::augment_subcommands(parser)
 }
 
-/// What clap says, as it is in a shell.
+/// A message of clap, without the image argument that a shell's commands lack.
 fn without_image(error: &clap::Error) -> String {
     error.to_string().replace(" <IMAGE>", "")
 }
@@ -239,7 +239,7 @@ fn help() -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Completes commands, and paths of the image.
+/// Completes the names of commands, and paths of the image.
 #[derive(Helper, Highlighter, Hinter, Validator)]
 struct Names<'s> {
     shell: &'s Shell,
@@ -263,7 +263,7 @@ impl Completer for Names<'_> {
             let found = verbs.chain(own).filter(|name| name.starts_with(word));
             return Ok((start, found.map(|name| pair(&name, " ")).collect()));
         }
-        // What cannot be listed has no completions.
+        // A directory that cannot be listed has no completions.
         Ok((start, self.paths(word).unwrap_or_default()))
     }
 }
@@ -295,7 +295,7 @@ impl Names<'_> {
     }
 }
 
-/// The most completions that are shown.
+/// The most completions that are offered.
 const COMPLETIONS: usize = 1000;
 
 fn pair(text: &str, end: &str) -> Pair {

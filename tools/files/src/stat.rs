@@ -1,4 +1,4 @@
-//! `betr stat`: an inode, and where it stands.
+//! `betr stat`: an inode and its address.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ pub(crate) fn xattrs_json(xattrs: &[(Vec<u8>, Bytes)]) -> Value {
     xattrs.iter().map(pair).collect()
 }
 
-/// Where an inode stands, as an address.
+/// The address of an inode: the key under which it is stored.
 fn address(object: &Object) -> String {
     let key = object.place().encode().to_vec();
     betr_core::Place::Key(TreeId::Metadata, key).to_string()

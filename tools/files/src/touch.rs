@@ -1,4 +1,4 @@
-//! `betr touch`: empty files, and times.
+//! `betr touch`: creates empty files, and changes times.
 
 use std::path::PathBuf;
 

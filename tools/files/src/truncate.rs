@@ -1,4 +1,4 @@
-//! `betr truncate`: sizes of files.
+//! `betr truncate`: changes sizes of files.
 
 use std::path::PathBuf;
 

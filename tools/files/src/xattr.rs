@@ -186,7 +186,7 @@ fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
     pairs.collect()
 }
 
-/// Backslashes before three octal digits, or before any other byte, which then stands for itself.
+/// Removes escapes: a backslash before three octal digits gives that byte, one before any other byte is dropped.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

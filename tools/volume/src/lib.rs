@@ -1,4 +1,4 @@
-//! Commands on a volume as a whole: what it is called, and what state it is in.
+//! Commands on a whole volume: information, probing, resizing, labels, snapshots, transfer.
 #![forbid(unsafe_code)]
 
 pub mod info;

@@ -1,4 +1,4 @@
-//! `betr resize`: a larger image.
+//! `betr resize`: enlarges an image.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let as_it_is = Disk::new(device.clone());
     let failed = |error: betr_core::Error| failure(&args.image, Some(&device), &error);
     let identity = read_identity(&as_it_is).map_err(failed)?;
-    // It may have been gone back to a checkpoint of before it grew.
+    // After a rollback to a checkpoint before an earlier growth, the superblock has the smaller size.
     let ring = Ring::read(&as_it_is, &identity).map_err(failed)?;
     let blocks = ring.newest().map_or(identity.image_blocks, |newest| newest.image_blocks);
     let before = blocks * BLOCK_SIZE as u64;
@@ -69,7 +69,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         let now = clock()?();
         let grown = grow(image.part(0, asked), nonces()?, now);
         if grown.is_err() && asked > image.len {
-            // As long as it must be, and no longer than it was besides.
+            // Truncate the file again, but not below its old length or the size that the identity block has now.
             let now = read_identity(&as_it_is).map_or(asked, |identity| {
                 (identity.image_blocks * BLOCK_SIZE as u64).max(image.len)
             });

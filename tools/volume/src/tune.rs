@@ -1,7 +1,7 @@
-//! `betr tune`: another label or UUID for an image that is there.
+//! `betr tune`: changes the label or UUID of an existing image.
 //!
-//! Both stand in the identity block alone, which is changed by one write that cannot tear. The volume id, which
-//! all structures of the image carry, stays.
+//! Both are stored only in the identity block, which is changed by one atomic write. The volume id, which all
+//! structures of the image contain, stays.
 
 use std::path::PathBuf;
 

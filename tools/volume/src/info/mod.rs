@@ -1,7 +1,7 @@
-//! `betr info`: what the fixed places of an image say: identity, superblock, log.
+//! `betr info`: the fixed structures of an image: identity block, superblock, log.
 //!
-//! Of the trees only the roots are read, for how much space is set aside, and nothing is replayed, so it answers for an image
-//! whose trees are damaged. Numbers of blocks are those of the last checkpoint.
+//! Of the trees only the roots are read, for the reserved space, and the log is not replayed, so it works on an image
+//! with damaged trees. Numbers of blocks are those of the last checkpoint.
 
 mod show;
 
@@ -33,17 +33,17 @@ pub struct Args {
     image: ImageArgs,
 }
 
-/// What the fixed places say.
+/// The fixed structures of an image.
 struct Volume {
     identity: Identity,
     superblock: Superblock,
     log: Survey,
     slots: Slots,
-    /// The blocks that files may take; unknown where a root is damaged.
+    /// The blocks available to files; `None` if a root is damaged.
     available_blocks: Option<u64>,
 }
 
-/// How many slots of the superblock ring are in which state.
+/// How many slots of the superblock ring are in each state.
 #[derive(Default)]
 struct Slots {
     valid: u32,
@@ -51,14 +51,14 @@ struct Slots {
     invalid: Vec<u32>,
 }
 
-/// Whether there is something to do before the volume is what it should be.
+/// The state of the log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing: the last checkpoint is all there is.
+    /// Empty: the last checkpoint is the newest state.
     Clean,
-    /// The log holds what is not in the trees.
+    /// The log has records that are not in the trees.
     NeedsReplay,
-    /// The log cannot be replayed as a whole.
+    /// The log cannot be replayed completely.
     Damaged,
 }
 
@@ -118,7 +118,7 @@ impl Volume {
         self.superblock.log_units * BLOCK_SIZE as u64
     }
 
-    /// The bytes of the groups that wait to be replayed.
+    /// The bytes of the groups to be replayed.
     fn log_waiting(&self) -> u64 {
         self.log.units(&self.superblock) * BLOCK_SIZE as u64
     }

@@ -1,4 +1,4 @@
-//! What an image says of itself, as text and as JSON.
+//! The output of `betr info`, as text and as JSON.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{State, Volume};
 
-/// The name of a state in JSON, and for people.
+/// The name of a state in JSON, and its text.
 fn names(state: State) -> (&'static str, &'static str) {
     match state {
         State::Clean => ("clean", "clean: the log is empty"),
@@ -27,7 +27,7 @@ fn names(state: State) -> (&'static str, &'static str) {
     }
 }
 
-/// Whether an error was met.
+/// The text for the error flag.
 fn errors(identity: &Identity) -> &'static str {
     match identity.error_met {
         true => "MET while it was used; run betr fsck -fn",
@@ -35,7 +35,7 @@ fn errors(identity: &Identity) -> &'static str {
     }
 }
 
-/// Why the log ends where it does: its name in JSON, and for people.
+/// Why the log ends: the name in JSON, and the text.
 fn end(survey: &Survey) -> (&'static str, String) {
     let at = Place::Byte(survey.end_byte);
     match &survey.end {
@@ -47,7 +47,7 @@ fn end(survey: &Survey) -> (&'static str, String) {
     }
 }
 
-/// How many snapshots there are, and what they alone use.
+/// The number of snapshots, and the space that only they use.
 fn snapshots(superblock: &Superblock) -> String {
     let HoldsRoot { held, going, blocks, .. } = superblock.holds;
     let dropped = if going > 0 { format!(", {going} being dropped") } else { String::new() };
@@ -60,7 +60,7 @@ fn snapshots(superblock: &Superblock) -> String {
     }
 }
 
-/// A line for each thing that is known.
+/// Prints one line for each property.
 pub(super) fn text(path: &Path, volume: &Volume, io: &mut Io) -> Result<(), Failure> {
     let Volume { identity, superblock, log, slots, .. } = volume;
     let block = BLOCK_SIZE as u64;
@@ -120,7 +120,7 @@ pub(super) fn text(path: &Path, volume: &Volume, io: &mut Io) -> Result<(), Fail
     Ok(())
 }
 
-/// The same as JSON, in bytes.
+/// All properties as JSON, with sizes in bytes.
 pub(super) fn document(path: &Path, volume: &Volume) -> Value {
     let Volume { identity, superblock, log, slots, .. } = volume;
     let label = identity.label.as_bytes();

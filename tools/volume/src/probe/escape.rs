@@ -1,10 +1,10 @@
-//! Values as blkid(8) prints them, but for characters that a terminal would obey, which are always escaped.
+//! Escapes values as blkid(8) does. Control characters for terminals, however, are always escaped.
 
 use std::fmt::Write;
 
 use betr_core::text::is_printable;
 
-/// For people: characters of `special` get a backslash, what cannot be printed is `\xNN`.
+/// For people: characters of `special` get a backslash, unprintable ones become `\xNN`.
 pub(super) fn quoted(bytes: &[u8], special: &str) -> String {
     mapped(bytes, |c, out| {
         if special.contains(c) {
@@ -15,8 +15,9 @@ pub(super) fn quoted(bytes: &[u8], special: &str) -> String {
     })
 }
 
-/// For shells, as one word: every ASCII character gets a backslash, but for letters, digits and [`SHELL_SAFE`]. blkid(8) has a
-/// list of unsafe characters instead, which is not complete. What cannot be printed is `\xNN`; a shell reads it as `xNN`.
+/// For shells, as one word: every ASCII character except letters, digits and [`SHELL_SAFE`] gets a backslash.
+/// blkid(8) instead has an incomplete list of unsafe characters. Unprintable ones become `\xNN`, which a shell reads
+/// as `xNN`.
 pub(super) fn shell_word(bytes: &[u8]) -> String {
     mapped(bytes, |c, out| {
         if c.is_ascii() && !c.is_ascii_alphanumeric() && !SHELL_SAFE.contains(c) {
@@ -30,7 +31,7 @@ pub(super) fn shell_word(bytes: &[u8]) -> String {
 /// Characters without a meaning to shells in the value of an assignment.
 const SHELL_SAFE: &str = "%+,-./:=@_";
 
-/// For names of links: all but letters, digits and `#+-.:=@_` of ASCII is `\xNN`.
+/// For names of links: ASCII characters except letters, digits and `#+-.:=@_` become `\xNN`.
 pub(super) fn encoded(bytes: &[u8]) -> String {
     mapped(bytes, |c, out| {
         let plain = !c.is_ascii() || c.is_ascii_alphanumeric() || "#+-.:=@_".contains(c);
@@ -41,7 +42,7 @@ pub(super) fn encoded(bytes: &[u8]) -> String {
     })
 }
 
-/// For variables of udev: no space at either end, one `_` for space within, and for what cannot be printed.
+/// For udev variables: trimmed, and each run of white space or unprintable bytes within becomes `_`.
 pub(super) fn safe(bytes: &[u8]) -> String {
     let mut out = String::new();
     for chunk in bytes.trim_ascii().utf8_chunks() {
@@ -58,10 +59,10 @@ pub(super) fn safe(bytes: &[u8]) -> String {
     out.replace(SPACE, "_")
 }
 
-/// Space, until all of it has been seen: an underscore of the value is not part of it.
+/// Stands for white space until the end, so that runs are distinct from underscores in the value.
 const SPACE: char = ' ';
 
-/// Each printable character as `push` says, which returns whether it took it; the bytes of all others as `\xNN`.
+/// Lets `push` append each printable character; if it returns `false`, and for all others, the bytes become `\xNN`.
 fn mapped(bytes: &[u8], push: impl Fn(char, &mut String) -> bool) -> String {
     let mut out = String::new();
     for chunk in bytes.utf8_chunks() {

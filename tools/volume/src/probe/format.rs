@@ -1,4 +1,4 @@
-//! The forms in which variables are printed: those of blkid(8), and JSON.
+//! Output formats of variables: those of blkid(8), and JSON.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -24,11 +24,11 @@ pub(super) enum Format {
     Value,
 }
 
-/// Prints what is found on device after device.
+/// Prints the variables of one device after another.
 pub(super) struct Writer<'a> {
     format: Format,
     tags: &'a [String],
-    /// Where the output is JSON, which is one document.
+    /// The collected devices, if the output is JSON, which is one document.
     documents: Option<Vec<Value>>,
     devices: usize,
 }
@@ -38,7 +38,7 @@ impl Writer<'_> {
         Writer { format, tags, documents: json.then(Vec::new), devices: 0 }
     }
 
-    /// Prints the variables of a device, those that are wanted.
+    /// Prints the requested variables of a device.
     pub(super) fn device(
         &mut self,
         device: &Path,
@@ -84,7 +84,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Prints what is printed as a whole.
+    /// Prints the JSON document, if there is one.
     pub(super) fn finish(self, io: &mut Io) -> Result<(), Failure> {
         match self.documents {
             Some(documents) => Ok(io.json("betr.probe", 1, json!({ "devices": documents }))?),

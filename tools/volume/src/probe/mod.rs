@@ -1,7 +1,7 @@
-//! `betr probe`: what is on devices, in the words of blkid(8).
+//! `betr probe`: the contents of devices, in the terms of blkid(8).
 //!
-//! It reads a few blocks and takes no lock, since udev calls it when others are at work. Of betr it says what the
-//! identity block says, if that verifies; of others only what they are.
+//! It reads a few blocks and takes no lock, since udev runs it while other programs use the device. For a betr image
+//! it reports the identity block, if that verifies; for other formats only their type.
 
 mod escape;
 mod format;
@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use format::{Format, Writer};
 
-/// How it ends, as blkid(8) says.
+/// Exit codes, with the meanings of blkid(8).
 pub const EXIT_CODES: ExitCodes = ExitCodes {
     how: "",
     codes: &[
@@ -55,13 +55,13 @@ pub struct Args {
 /// A variable and its value.
 type Variable = (&'static str, String);
 
-/// What a device holds.
+/// The contents of a device.
 enum Found {
-    /// Nothing that is known.
+    /// No known format.
     Nothing,
     /// One file system.
     One(Vec<Variable>),
-    /// Several, by their types.
+    /// Several file systems, by their types.
     Several(Vec<&'static str>),
 }
 
@@ -117,7 +117,7 @@ fn look(path: &Path) -> Result<Found, Failure> {
     })
 }
 
-/// What blkid calls a format that takes a whole device; none for tables, archives and the like.
+/// The type that blkid reports for a format of a whole device; `None` for partition tables, archives and the like.
 fn type_of(foreign: &Foreign) -> Option<&'static str> {
     match (foreign.name, foreign.kind) {
         (name, "file system") => Some(name),
@@ -129,7 +129,7 @@ fn type_of(foreign: &Foreign) -> Option<&'static str> {
     }
 }
 
-/// What the identity block says; nothing if it does not verify.
+/// The variables in the identity block; `None` if it does not verify.
 fn betr(path: &Path, device: &dyn Device) -> Result<Option<Vec<Variable>>, Failure> {
     let mut block = [0; BLOCK_SIZE];
     match device.read_at(IDENTITY_AT, &mut block) {
@@ -142,7 +142,7 @@ fn betr(path: &Path, device: &dyn Device) -> Result<Option<Vec<Variable>>, Failu
     let kind = [("TYPE", "betr".to_owned()), ("USAGE", "filesystem".to_owned())];
     let identity = match Identity::decode(&block, None) {
         Ok(identity) => identity,
-        // The seal is right: another version of betr, of which nothing more is known.
+        // The hash is valid: another version of betr, with unknown contents.
         Err(error) if error.field == "version" => return Ok(Some(kind.into())),
         Err(_) => return Ok(None),
     };

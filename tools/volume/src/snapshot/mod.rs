@@ -1,4 +1,4 @@
-//! `betr snapshot`: checkpoints that are kept under names.
+//! `betr snapshot`: takes, lists, keeps, renames and drops snapshots, and rolls back to them.
 
 mod policy;
 mod prune;
@@ -187,10 +187,10 @@ fn tell(path: &Path, quiet: &Quiet, text: &str, io: &mut Io) -> Result<Exit, Fai
     Ok(Exit::DONE)
 }
 
-/// Has a request carried out: by the server of a mount, or on the image itself.
+/// Carries out a request: through the server of a mount, or on the image itself.
 fn ask(path: &Path, request: &Request) -> Result<Value, Failure> {
     if path.is_dir() {
-        // What a rollback gives up need not be written.
+        // Changes that a rollback discards need not be written first.
         let is_written = !matches!(request, Request::RollBack(..));
         return server::ask(path, &request.value(), is_written);
     }
@@ -205,14 +205,14 @@ fn ask(path: &Path, request: &Request) -> Result<Value, Failure> {
         volume.note_time(now);
         let answer = request.carry_out(&mut volume)?;
         if mode == Mode::ReadWrite {
-            // A drop that was interrupted before goes on, but for one that damage keeps from that, as a check tells.
+            // Continues an interrupted drop, unless damage prevents that; `betr fsck` reports it then.
             while volume.can_drop() {
                 let dropped = volume.drop_some();
                 if volume.has_failed() {
                     dropped?;
                 }
             }
-            // What was given up takes no room in the image file when the command ends.
+            // Two checkpoints free the blocks that were given up, so that the image file no longer contains them.
             for _ in 0..2 {
                 if volume.freed_soon_blocks() > 0 {
                     volume.checkpoint()?;
@@ -242,7 +242,7 @@ fn list(path: &Path, as_json: bool, io: &mut Io) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-/// What a listing says of a snapshot.
+/// The line of a listing for a snapshot.
 fn row(hold: &Value) -> String {
     let (epoch, name) = (hold["epoch"].as_u64().unwrap_or(0), hold["name"].as_str().unwrap_or(""));
     let (at, refers, epoch) = (taken(hold), bytes(hold, "refers_bytes"), format!("e:{epoch}"));

@@ -1,8 +1,8 @@
-//! Which snapshots pruning keeps, by rules as of `restic forget`.
+//! The rules that decide which snapshots pruning keeps, as in `restic forget`.
 //!
-//! Snapshots are looked at newest first, in the order of their epochs, which never go back. A rule for a period divides them by their
-//! wall time in UTC, which does go back when a clock is set: snapshots of one period need not be neighbours. Nothing here reads a clock
-//! or an image.
+//! Snapshots are examined newest first, in the order of their epochs, which only increase. A rule for a period
+//! divides them by their wall time in UTC, which decreases when a clock is set back: snapshots of one period need not
+//! be neighbours. This module reads neither a clock nor an image.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -14,38 +14,38 @@ use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use jiff::{Span, Timestamp};
 
-/// A snapshot, as far as rules look at it.
+/// The fields of a snapshot that rules use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub epoch: Epoch,
     pub wall: Time,
-    /// Whether its user keeps it.
+    /// Whether the user has marked it to be kept.
     pub kept: bool,
 }
 
-/// The part of time of which a rule keeps one snapshot.
+/// A period of which a rule keeps one snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Period {
-    /// Each snapshot has one of its own.
+    /// Every snapshot is a period of its own.
     Snapshot,
     Hour,
     Day,
-    /// As of ISO 8601, from Monday on.
+    /// A week of ISO 8601, which starts on Monday.
     Week,
     Month,
     Year,
 }
 
-/// What is kept: all that any rule keeps.
+/// The rules. A snapshot is kept if any rule keeps it.
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
-    /// How many periods that have a snapshot keep their newest.
+    /// How many periods with snapshots keep their newest one.
     pub counts: Vec<(Period, u32)>,
-    /// All snapshots are kept that are less than this older than the newest.
+    /// Keeps all snapshots that are at most this much older than the newest.
     pub within: Option<Within>,
 }
 
-/// A length of time, as `1y6m2w3d12h`.
+/// A duration, such as `1y6m2w3d12h`.
 #[derive(Clone, Debug)]
 pub(super) struct Within {
     text: String,
@@ -53,12 +53,12 @@ pub(super) struct Within {
 }
 
 impl Policy {
-    /// Whether no rule keeps anything.
+    /// Whether there is no rule that keeps a snapshot.
     pub(super) fn is_empty(&self) -> bool {
         self.within.is_none() && self.counts.iter().all(|(_, count)| *count == 0)
     }
 
-    /// Why each snapshot is kept: one without a reason is not. `now` tells which snapshots are in the future.
+    /// The reasons to keep each snapshot; one without a reason is dropped. Snapshots after `now` are in the future.
     pub(super) fn reasons(&self, snapshots: &[Candidate], now: Time) -> Vec<Vec<String>> {
         let mut reasons = vec![Vec::new(); snapshots.len()];
         for (snapshot, reasons) in snapshots.iter().zip(&mut reasons) {
@@ -87,7 +87,8 @@ impl Policy {
                 if seen.insert(period.of(&snapshots[*at])) {
                     reasons[*at].push(period.to_string());
                 } else if Some(at) == newest_first.last() {
-                    // The history that is kept grows to the length that a rule allows only if its oldest end stays until then.
+                    // The retained history can grow to the length that the rule allows only if its oldest snapshot
+                    // stays.
                     reasons[*at].push(format!("oldest {period}"));
                 }
             }
@@ -96,14 +97,14 @@ impl Policy {
     }
 }
 
-/// The latest time of a snapshot that is not in the future. From one in the future, all others may be too far.
+/// The latest time of a snapshot that is not in the future: relative to a future one, all others may be too old.
 fn newest(snapshots: &[Candidate], now: Time) -> Option<Time> {
     let times = || snapshots.iter().map(|snapshot| snapshot.wall);
     times().filter(|wall| *wall <= now).max().or_else(|| times().max())
 }
 
 impl Period {
-    /// The number of the period that a snapshot is in.
+    /// The number of the period of a snapshot.
     fn of(self, snapshot: &Candidate) -> i64 {
         const HOUR: i64 = 3600;
         let secs = snapshot.wall.secs;
@@ -113,7 +114,7 @@ impl Period {
             Period::Snapshot => snapshot.epoch.0 as i64,
             Period::Hour => secs.div_euclid(HOUR),
             Period::Day => day,
-            // The day 0 is a Thursday.
+            // Day 0 is a Thursday.
             Period::Week => (day + 3).div_euclid(7),
             Period::Month => i64::from(date.year()) * 12 + i64::from(date.month()),
             Period::Year => date.year().into(),
@@ -134,7 +135,7 @@ impl fmt::Display for Period {
     }
 }
 
-/// A time in UTC. One outside of the calendar, as an image may claim, is its first or its last second.
+/// A time in UTC. An image may contain one outside the calendar, which is clamped to its first or last second.
 fn date_time(time: Time) -> DateTime {
     let (first, last) = (Timestamp::MIN, Timestamp::MAX);
     let secs = time.secs.clamp(first.as_second(), last.as_second());
@@ -190,7 +191,7 @@ mod tests {
         betr_cli::time::parse_utc(text).unwrap()
     }
 
-    /// Snapshots at these times, the oldest first; a mark means that its user keeps it.
+    /// Snapshots at these times, the oldest first; an asterisk means that the user keeps it.
     fn taken(times: &[&str]) -> Vec<Candidate> {
         let candidate = |(epoch, time): (u64, &&str)| {
             let (time, kept) = time.strip_suffix('*').map_or((*time, false), |time| (time, true));
@@ -212,7 +213,7 @@ mod tests {
         policy.reasons(snapshots, now).iter().map(|reasons| reasons.join(", ")).collect()
     }
 
-    /// Which of the snapshots at these times are kept, by their places.
+    /// The indices of the kept ones of the snapshots at these times.
     fn kept(policy: &Policy, times: &[&str]) -> Vec<usize> {
         let reasons = policy.reasons(&taken(times), FAR);
         (0..times.len()).filter(|at| !reasons[*at].is_empty()).collect()
@@ -231,7 +232,7 @@ mod tests {
         ];
         assert_eq!(kept(&rule(Period::Snapshot, 2), &times), [5, 6]);
         assert_eq!(kept(&rule(Period::Hour, 2), &times), [5, 6]);
-        // Days and hours without a snapshot are not counted.
+        // Days and hours without a snapshot do not count.
         assert_eq!(kept(&rule(Period::Hour, 3), &times), [3, 5, 6]);
         assert_eq!(kept(&rule(Period::Day, 3), &times), [2, 3, 6]);
         assert_eq!(kept(&rule(Period::Week, 2), &times), [3, 6]);
@@ -280,7 +281,7 @@ mod tests {
         ];
         assert_eq!(kept(&rule(Period::Month, 4), &times), [1, 2, 3, 4]);
         assert_eq!(kept(&rule(Period::Day, 4), &times), [1, 2, 3, 4]);
-        // A month before the 31st of March is the last day of February, and 1 year before a leap day is the 28th.
+        // One month before the 31st of March is the last day of February, and 1 year before a leap day is the 28th.
         let times =
             ["2024-02-29T12:00:00Z", "2024-02-29T12:00:00.000000001Z", "2024-03-31T12:00:00Z"];
         assert_eq!(kept(&within("1m"), &times), [1, 2]);
@@ -333,11 +334,11 @@ mod tests {
             "2024-02-02T03:00:00Z",
         ];
         assert_eq!(kept(&rule(Period::Day, 3), &times), [2, 4, 5]);
-        // The one in the future is kept, and does not make the others old.
+        // A snapshot in the future is kept, and does not make the others old.
         let now = at("2024-02-02T03:00:00Z");
         let reasons = told(&within("2h"), &taken(&times), now);
         assert_eq!(reasons, ["", "", "within 2h", "within 2h", "", "within 2h"]);
-        // Where all are in the future, the clock is wrong.
+        // If all are in the future, the clock is wrong.
         let reasons = told(&within("1y"), &taken(&times[..3]), Time::default());
         assert_eq!(reasons, ["", "", "within 1y"]);
     }

@@ -100,11 +100,11 @@ pub(super) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-/// What there is to say.
+/// The result of a pruning.
 struct Told<'a> {
-    /// The snapshots, each with the reasons why it is kept.
+    /// Each snapshot, with the reasons to keep it.
     rows: Vec<(&'a Value, Vec<String>)>,
-    /// How many of them are kept, and how many dropped.
+    /// How many snapshots are kept, and how many are dropped.
     counts: (usize, usize),
     freed: Value,
 }

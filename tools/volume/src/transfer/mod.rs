@@ -14,7 +14,7 @@ use betr_core::ids::Hash;
 use betr_core::volume::Volume;
 use betr_offline::transfer::content_hash;
 
-/// Bytes that are on their way, as they are shown.
+/// The count of transferred bytes, for the progress display.
 #[derive(Clone, Default)]
 struct Moved(Arc<AtomicU64>);
 
@@ -29,7 +29,7 @@ impl Moved {
     }
 }
 
-/// The content hash of a volume, which is read as a whole.
+/// The content hash of a volume. Reads the whole volume.
 fn hash(volume: &Volume, wanted: bool, what: &'static str) -> Result<Hash> {
     let moved = Moved::default();
     let _meter = moved.meter(wanted, what);

@@ -1,7 +1,7 @@
-//! `betr receive`: an image, or a snapshot more of one, of a stream.
+//! `betr receive`: creates an image from a stream, or adds a snapshot to one.
 //!
-//! What comes through a pipe is kept beside the image, in a file of its own, until it has all come and verifies. Then it is put into the
-//! image at once: durable is all of it, with the snapshot, or nothing.
+//! A stream from a pipe is stored in a file beside the image until it is complete and verified. Then it is applied to
+//! the image atomically: either all of it is durable, with the snapshot, or nothing.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions as FileOptions};
@@ -80,14 +80,14 @@ fn at(path: &Path) -> impl Fn(std::io::Error) -> Failure + '_ {
     move |error| Failure::failed(format!("{}: {error}", show::path(path)))
 }
 
-/// Where the first part of a stream is kept.
+/// The file that stores an incomplete stream.
 fn partial(image: &Path) -> PathBuf {
     let mut name = OsString::from(image);
     name.push(".partial");
     name.into()
 }
 
-/// A stream all of which is in a file, and has been verified.
+/// A complete and verified stream in a file.
 struct Stream {
     path: PathBuf,
     file: File,
@@ -95,7 +95,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// A stream that is in a file.
+    /// Opens a stream in a file.
     fn of_file(path: &Path, wanted: bool) -> Result<(Header, Stream), Failure> {
         let file = File::open(path).map_err(at(path))?;
         let wrong = |error| Failure::damaged(format!("{}: {error}", show::path(path)));
@@ -114,7 +114,8 @@ impl Stream {
         Ok((header, Stream { path: path.to_owned(), file, bytes }))
     }
 
-    /// A stream that comes through standard input, of which the first part may be in a file already. All of it is there afterwards.
+    /// Reads a stream from standard input, the first part of which may be in the file `spool` already. On return the
+    /// file has all of it.
     fn through(image: &Path, spool: &Path, wanted: bool) -> Result<(Header, Stream), Failure> {
         let mut first = [0; MAGIC.len()];
         let stdin = std::io::stdin();
@@ -162,7 +163,7 @@ impl Stream {
         Ok((header, Stream { path: spool.to_owned(), file, bytes }))
     }
 
-    /// Puts all entries into a volume, and verifies that it is what was sent.
+    /// Applies all entries to a volume, and verifies that its contents match the sent ones.
     fn put_into(
         &mut self,
         volume: &mut Volume,
@@ -198,7 +199,7 @@ impl Stream {
     }
 }
 
-/// How long the file is that keeps what has come.
+/// The length of the file that stores the stream.
 fn reader_bytes(file: &File) -> u64 {
     file.metadata().map_or(0, |meta| meta.len())
 }
@@ -214,12 +215,12 @@ fn read_some(input: &mut impl Read, buf: &mut [u8]) -> std::io::Result<usize> {
     Ok(read)
 }
 
-/// What is in a file of the first part of a stream, as far as it verifies.
+/// The verified part of an incomplete stream in a file.
 fn known(file: &File, path: &Path) -> Result<(Header, StreamReader<std::io::Empty>), Failure> {
     let wrong = |error| Failure::damaged(format!("{}: {error}", show::path(path)));
     let input = BufReader::with_capacity(1 << 20, file);
     let (header, _, mut reader) = StreamReader::open(input).map_err(wrong)?;
-    // It may end within a chunk, and that is no part of what is known.
+    // The file may end within a chunk, which is not part of the verified part then.
     while reader.next_chunk().is_ok_and(|chunk| !chunk.changes.is_empty()) {}
     Ok((header, reader.go_on(std::io::empty())))
 }
@@ -229,7 +230,7 @@ fn differs(image: &Path, what: &str, expected: &Hash, found: &Hash) -> Failure {
     Failure::failed(format!("{name}: {what}: expected content hash {expected}, found {found}"))
 }
 
-/// Makes a new image.
+/// Creates a new image.
 fn receive_whole(args: &Args, header: &Header, stream: &mut Stream) -> Result<(), Failure> {
     let bytes = args.size.unwrap_or(header.image_bytes);
     let new: NewImage = image::create(&args.image, bytes, false)?;
@@ -256,7 +257,7 @@ fn receive_whole(args: &Args, header: &Header, stream: &mut Stream) -> Result<()
     Ok(new.commit()?)
 }
 
-/// Brings an image from one snapshot to the next.
+/// Applies a stream that is based on a snapshot of the image.
 fn receive_more(args: &Args, header: &Header, stream: &mut Stream) -> Result<(), Failure> {
     let Some((base_hash, base_name)) = &header.base else { return Ok(()) };
     let name = show::path(&args.image);

@@ -1,4 +1,4 @@
-//! `betr send`: a snapshot, or what makes it of another one, as a stream.
+//! `betr send`: writes a snapshot, or the difference from another one, as a stream.
 
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;

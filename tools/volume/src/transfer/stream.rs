@@ -1,7 +1,8 @@
-//! A stream of contents: `format/STREAM.md`.
+//! The format of a stream of contents: `format/STREAM.md`.
 //!
-//! A header, then chunks of entries. Each is followed by a hash that covers the hash before it, so a stream that verifies up to some byte is
-//! the one that its header names, up to there: what has come may be kept, and the rest be sent another time. Memory is bounded by a chunk.
+//! A header, then chunks of entries. Each part is followed by a hash that covers the previous hash, so a verified
+//! prefix belongs to the stream that its header names: the receiver can keep it, and the rest can be sent later.
+//! Memory is limited to one chunk.
 
 use std::io::{self, Read, Write};
 
@@ -11,42 +12,42 @@ use betr_offline::transfer::Change;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-/// What a stream begins with.
+/// The first bytes of a stream.
 pub(super) const MAGIC: &[u8; 8] = b"\xbeBETRst\n";
-/// The version that is written and read.
+/// The supported version.
 const VERSION: u32 = 1;
 /// Bytes of the header before the names.
 const FIXED_BYTES: usize = 200;
 /// Bytes of the longest header: names of 255, 255 and 64 bytes, and the hash.
 const HEADER_MAX: usize = FIXED_BYTES + 2 * 255 + 64 + HASH_BYTES;
 const HASH_BYTES: usize = 32;
-/// A chunk ends with the entry with which its body has 256 KiB: an entry has less than 72 KiB.
+/// A chunk ends after the entry that brings its body to 256 KiB. An entry has less than 72 KiB.
 const CHUNK_BYTES: usize = 256 << 10;
 const BODY_MAX: usize = CHUNK_BYTES + (72 << 10);
 const CHUNK_HEAD: usize = 8;
 const ENTRY_HEAD: usize = 9;
 
-/// What a stream is of.
+/// The header of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// The volume that it was made of.
+    /// The volume that was sent.
     pub volume: VolumeId,
-    /// When the snapshot was taken, in epochs and by the clock.
+    /// The epoch and the wall time of the snapshot.
     pub epoch: Epoch,
     pub wall: Time,
-    /// What the volume needs to be understood.
+    /// The incompatible features of the volume.
     pub incompatible: u64,
     pub zones: ZoneSizes,
-    /// Numbers that are given out next.
+    /// The next numbers to assign.
     pub next_zone: ZoneId,
     pub next_ino: Ino,
-    /// The image and its log, in bytes.
+    /// The sizes of the image and its log, in bytes.
     pub image_bytes: u64,
     pub log_bytes: u64,
     /// The content hash of the snapshot, and its name.
     pub content: Hash,
     pub name: String,
-    /// The same of the one that the stream makes the snapshot of; without one, of an empty volume.
+    /// The content hash and name of the base snapshot; `None` if the stream starts from an empty volume.
     pub base: Option<(Hash, String)>,
     pub label: String,
 }
@@ -57,10 +58,10 @@ pub(super) enum StreamError {
     /// Reading failed.
     #[error("{0}")]
     Read(#[from] io::Error),
-    /// Something is not as it has to be.
+    /// A field has an invalid value.
     #[error("{what}: expected {expected}, found {found}")]
     Wrong { what: &'static str, expected: String, found: String },
-    /// It ends within a chunk.
+    /// The stream is truncated.
     #[error("it ends before it is complete")]
     Ended,
 }
@@ -100,7 +101,7 @@ impl Header {
         bytes
     }
 
-    /// Parses the fixed part; returns what follows it, in bytes.
+    /// Parses the fixed part. Returns the number of bytes after it.
     fn names_bytes(fixed: &[u8]) -> Result<usize, StreamError> {
         if !fixed.starts_with(MAGIC) {
             return Err(wrong("the beginning", "a stream of betr send", "other bytes"));
@@ -163,10 +164,10 @@ impl Header {
     }
 }
 
-/// Where the lengths of names stand.
+/// The offset of the lengths of the names.
 const NAMES_AT: usize = 176;
 
-/// Features that this program knows.
+/// Checks that all features are known.
 fn known(incompatible: u64) -> Result<u64, StreamError> {
     match incompatible & !Features::KEYS {
         0 => Ok(incompatible),
@@ -178,7 +179,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("a range of that length")
 }
 
-/// The hash of a part of a stream, which covers the hash before it.
+/// The hash of a part of a stream, which covers the previous hash.
 fn chained(before: &[u8], part: &[u8]) -> [u8; HASH_BYTES] {
     let mut hash = Sha256::new();
     hash.update(before);
@@ -186,11 +187,11 @@ fn chained(before: &[u8], part: &[u8]) -> [u8; HASH_BYTES] {
     hash.finalize().into()
 }
 
-/// Writes a stream. Its first `skip` bytes are left out: the receiver has them.
+/// Writes a stream without its first `skip` bytes, which the receiver has.
 pub(super) struct StreamWriter<W> {
     out: W,
     skip: u64,
-    /// Bytes of the stream so far.
+    /// Bytes of the stream so far, skipped ones included.
     pub bytes: u64,
     hash: [u8; HASH_BYTES],
     body: Vec<u8>,
@@ -199,7 +200,7 @@ pub(super) struct StreamWriter<W> {
 }
 
 impl<W: Write> StreamWriter<W> {
-    /// Begins a stream; its first `skip` bytes are not written.
+    /// Starts a stream; its first `skip` bytes are not written.
     pub(super) fn new(out: W, header: &Header, skip: u64) -> io::Result<StreamWriter<W>> {
         let (hash, body, last) = ([0; HASH_BYTES], Vec::new(), Key::default());
         let mut writer = StreamWriter { out, skip, bytes: 0, hash, body, entries: 0, last };
@@ -254,10 +255,10 @@ impl<W: Write> StreamWriter<W> {
     }
 }
 
-/// The bit of an entry's kind that says that it goes.
+/// The bit of an entry's kind that marks a deletion.
 const DELETES: u8 = 0x80;
 
-/// Reads a stream, part by part, each of which has been verified before it is believed.
+/// Reads a stream. Each part is verified before it is parsed further.
 pub(super) struct StreamReader<R> {
     input: R,
     hash: [u8; HASH_BYTES],
@@ -266,14 +267,14 @@ pub(super) struct StreamReader<R> {
     last: Option<(TreeId, Key)>,
 }
 
-/// A chunk, and the bytes that it was read from.
+/// A chunk, and its encoded bytes.
 pub(super) struct Chunk {
     pub changes: Vec<Change>,
     pub raw: Vec<u8>,
 }
 
 impl<R: Read> StreamReader<R> {
-    /// Reads the header; returned are its bytes, too.
+    /// Reads the header. Returns its bytes, too.
     pub(super) fn open(mut input: R) -> Result<(Header, Vec<u8>, StreamReader<R>), StreamError> {
         let mut head = vec![0; FIXED_BYTES];
         fill(&mut input, &mut head)?;
@@ -286,7 +287,7 @@ impl<R: Read> StreamReader<R> {
         Ok((Header::decode(&head)?, raw, reader))
     }
 
-    /// The same stream goes on in another input.
+    /// Continues the same stream from another input.
     pub(super) fn go_on<S>(self, input: S) -> StreamReader<S> {
         let StreamReader { hash, bytes, last, .. } = self;
         StreamReader { input, hash, bytes, last }

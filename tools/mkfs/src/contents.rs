@@ -1,4 +1,4 @@
-//! What an image is filled with.
+//! The source of an image's contents.
 
 use std::path::{Path, PathBuf};
 
@@ -11,15 +11,15 @@ use betr_copy::{
 };
 use betr_core::fs::Fs;
 
-/// How another program's archive is handed over.
+/// The command to which another program's output is piped, for messages.
 const PIPED: &str = "betr mkfs IMAGE SIZE -d -";
 
 /// A tree of the host, or an archive.
 pub(crate) enum Contents {
     Tree(Source, Links),
-    /// An archive that can be read as often as is needed.
+    /// An archive in a file, which can be read repeatedly.
     File(PathBuf, Excludes, ArchiveLinks),
-    /// One that can be read once.
+    /// An archive that can be read only once.
     Stream(Box<Archive>, Excludes),
 }
 
@@ -29,7 +29,7 @@ impl Contents {
         let failure = |error: CopyError| copy_failure(&error);
         let meta = std::fs::metadata(path);
         let is_stdin = path.as_os_str() == "-";
-        // What cannot be looked at is reported as a tree that cannot be opened.
+        // A path that cannot be examined is reported as a tree that cannot be opened.
         if !is_stdin && meta.as_ref().map_or(true, |meta| meta.is_dir()) {
             let host = |error: betr_copy::host::HostError| Failure::failed(error.to_string());
             let source = Source::open(path).map_err(host)?;
@@ -52,7 +52,7 @@ impl Contents {
         Ok(Contents::File(path.to_owned(), excludes, links))
     }
 
-    /// What they need of an image. Reads all of them; nothing for a stream, which can be read only once.
+    /// Counts the space that the contents need. Reads all of them; `None` for a stream, which can be read only once.
     pub(crate) fn needs(&self) -> Result<Option<Needs>, Failure> {
         let needs = match self {
             Contents::Tree(source, links) => Needs::of_tree(source, links),
@@ -64,7 +64,7 @@ impl Contents {
         needs.map(Some).map_err(|error| copy_failure(&error))
     }
 
-    /// Fills the empty file system. `warn` is told what could not be kept.
+    /// Fills the empty file system. `warn` receives warnings about metadata that could not be kept.
     pub(crate) fn import(
         &mut self,
         fs: &mut Fs,

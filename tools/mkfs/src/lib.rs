@@ -1,7 +1,7 @@
-//! `betr mkfs`: makes an image, empty, or from a tree of the host or a tar archive.
+//! `betr mkfs`: creates an image, empty, or from a tree of the host or a tar archive.
 //!
-//! The image appears under its name when it is whole, or not at all. The same tree under the same UUID
-//! and `SOURCE_DATE_EPOCH` gives the same bytes.
+//! The image gets its name only when it is complete. The same tree with the same UUID and `SOURCE_DATE_EPOCH` gives
+//! the same bytes.
 
 mod contents;
 mod minimize;
@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 use crate::contents::{Contents, copy_failure};
 
-/// How it ends, as mkfs(8) says.
+/// Exit codes, with the meanings of mkfs(8).
 pub const EXIT_CODES: ExitCodes = ExitCodes {
     how: "",
     codes: &[(Exit::DONE, "made"), (Exit::FAILED, "failed, or wrong usage")],
@@ -108,7 +108,7 @@ pub struct Args {
     size: Option<u64>,
 }
 
-/// Reads C1, or C1 and C0 with a comma between them.
+/// Parses C1, or C1 and C0 separated by a comma.
 fn zone_sizes(text: &str) -> Result<ZoneSizes, String> {
     let (max, min) = match text.split_once(',') {
         Some((max, min)) => (max, Some(parse_size(min)?)),
@@ -125,7 +125,7 @@ fn zone_sizes(text: &str) -> Result<ZoneSizes, String> {
     }
 }
 
-/// What will be made.
+/// The parameters of the image to create.
 struct Plan {
     bytes: u64,
     log_bytes: u64,
@@ -137,7 +137,7 @@ struct Plan {
 
 /// Runs the tool.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    // mkfs(8) knows only success and failure.
+    // mkfs(8) has only the exit codes for success and failure.
     make(args, io).map_err(|failure| failure.with_exit(Exit::FAILED))
 }
 
@@ -158,7 +158,7 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     drop(meter);
     let plan = plan(args, bytes)?;
     if args.dry_run {
-        // What a real run would refuse is refused; dropped without a commit, nothing is left.
+        // A dry run fails where a real one would. The target is dropped without a commit, so nothing is left.
         drop(image::create(&args.image, plan.bytes, args.force)?);
         return show(args, &plan, None, io);
     }
@@ -167,7 +167,7 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let device = target.device(plan.bytes);
     let meter = counting("Writing");
     let made = fill(args, &plan, nonces()?, device, contents.as_mut(), &mut |warning| {
-        // Whether a warning could be shown does not matter to the image.
+        // A failure to print the warning must not fail the creation.
         let _ = io.note(&format!("betr mkfs: warning: {warning}"));
     });
     let (fs, imported) = made.map_err(|error| match error {
@@ -184,7 +184,7 @@ fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     show(args, &plan, Some(&(superblock, imported)), io)
 }
 
-/// The contents do not fit.
+/// The error for contents that do not fit.
 fn too_small(args: &Args, bytes: u64, contents: Option<&Contents>) -> Failure {
     let name = show::path(&args.image);
     let found = format!(
@@ -203,7 +203,7 @@ fn too_small(args: &Args, bytes: u64, contents: Option<&Contents>) -> Failure {
     })
 }
 
-/// The least size that the contents fit into; `enough` is one that should do.
+/// The smallest size that the contents fit into; `enough` is an estimate that should suffice.
 fn least_bytes(args: &Args, contents: &mut Contents, enough: u64) -> Result<u64, Failure> {
     if let Contents::Stream(..) = contents {
         let name = show::path(&args.image);
@@ -220,7 +220,7 @@ fn least_bytes(args: &Args, contents: &mut Contents, enough: u64) -> Result<u64,
         let made = fill(args, &plan, nonces()?, device, Some(contents), &mut |_| {});
         match made.and_then(|(fs, _)| Ok(fs.volume().blocks()?.available)) {
             Ok(available) => Ok(Some(available)),
-            // It is too small for what is in it, or for its fixed parts.
+            // Too small for the contents, or for the fixed structures.
             Err(CopyError::Image(
                 betr_core::Error::NoSpace { .. } | betr_core::Error::Input(_),
             )) => Ok(None),
@@ -250,7 +250,7 @@ fn plan(args: &Args, bytes: u64) -> Result<Plan, Failure> {
     Ok(Plan { bytes, log_bytes, geometry, zones, now, options })
 }
 
-/// Writes the image; it ends in one checkpoint, after which it is whole.
+/// Writes the image. It is complete after its one checkpoint, at the end.
 fn fill(
     args: &Args,
     plan: &Plan,
@@ -270,7 +270,7 @@ fn fill(
     let volume = Volume::create(device, options)?;
     let now = plan.now;
     let empty = Attributes { perm: 0o755, ..Attributes::at(now) };
-    // Contents may say more of the root later.
+    // The contents may describe the root later.
     let root = if contents.is_some() { empty } else { plan.options.owned(empty)? };
     let mut fs = Fs::format(volume, Box::new(move || now), root)?;
     let imported = match contents {

@@ -1,16 +1,17 @@
-//! The least size of an image for given contents, found by making it.
+//! Searches the smallest size of an image for given contents, by creating it.
 
 use betr_cli::Failure;
 use betr_core::ids::BLOCK_SIZE;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
-/// The search ends when a size that is smaller by 1 % does not do.
+/// The search ends when a size smaller by 1 % does not suffice.
 const CLOSE: u64 = 100;
-/// Log and reserve for deletes, which take 1/64 of an image each, become smaller with it.
+/// The log and the delete reserve take 1/64 of an image each, so they shrink with it.
 const SHARES: u64 = 32;
 
-/// The least size in bytes, to within 1 %. `try_size` makes an image of the given size in bytes, and returns the blocks that are
-/// available in it afterwards; `None` if the contents do not fit. `enough` is a size that should do.
+/// The smallest size in bytes, to within 1 %. `try_size` creates an image of the given size, and returns the blocks
+/// that are available in it afterwards; `None` if the contents do not fit. `enough` is an estimate that should
+/// suffice.
 pub(crate) fn least(
     enough: u64,
     mut try_size: impl FnMut(u64) -> Result<Option<u64>, Failure>,
@@ -23,11 +24,11 @@ pub(crate) fn least(
             None => (low, high) = (high, 2 * high),
         }
     };
-    // A step of a little more than half of what is close: when one size more does not do, the search ends.
+    // A step of 3/4 of the tolerance: after one more size that does not suffice, the search ends.
     let close = |high: u64| (high / CLOSE).max(BLOCK);
     let nearest = |high: u64| (close(high) * 3 / 4).max(BLOCK);
-    // A size that does says how much smaller it may be, and one that does not only that more is needed. Where that is not true,
-    // steps become longer, down to half of what is left.
+    // A size that suffices shows how much smaller it may be; one that does not only shows that more is needed. If
+    // these predictions fail, steps become longer, up to half of the remaining interval.
     let (mut down, mut up) = (nearest(high), 0);
     while high - low > close(high) {
         let half = (high - low) / 2;
@@ -52,7 +53,7 @@ pub(crate) fn least(
 mod tests {
     use super::*;
 
-    /// Sizes from `least` on do, and leave what is beyond it, but for a share.
+    /// Sizes from `least_bytes` suffice, and leave the excess available, except for a share.
     fn search(enough: u64, least_bytes: u64, off: i64) -> (u64, usize) {
         let mut tries = 0;
         let found = least(enough, |bytes| {

@@ -1,4 +1,4 @@
-//! How large an image and its nodes are to be.
+//! The sizes of an image and its nodes.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use betr_core::store::{BASEMENT_SIZE, Geometry};
 use crate::contents::Contents;
 
 const MIB: u64 = 1 << 20;
-/// The smallest image that is made when no size is given.
+/// The smallest image that is created when no size is given, in bytes.
 const SMALLEST: u64 = 16 * MIB;
 
-/// The size of the image in bytes, a multiple of the block size: what the user says; or what is there;
-/// or what the contents need, if that is known.
+/// The size of the image in bytes, a multiple of the block size: as the user specifies; or as the existing file or
+/// device has; or as the contents need, if that is known.
 pub(crate) fn image_bytes(
     image: &Path,
     size: Option<u64>,
@@ -43,16 +43,16 @@ pub(crate) fn image_bytes(
     Ok(bytes / BLOCK_SIZE as u64 * BLOCK_SIZE as u64)
 }
 
-/// Room for contents: files with the hashes of their blocks, names and inodes; a quarter more;
-/// and room for the log and other fixed parts.
+/// The size for given contents: files with the hashes of their blocks, names and inodes, plus a quarter, plus 8 MiB
+/// for the log and other fixed structures. At least 16 MiB, rounded up to 1 MiB.
 pub(crate) fn needed(needs: &Needs) -> u64 {
     let bytes = contents_bytes(needs);
     (bytes + bytes / 4 + 8 * MIB).max(SMALLEST).next_multiple_of(MIB)
 }
 
-/// About how many bytes contents take in nodes.
+/// The approximate size of contents in nodes, in bytes.
 fn contents_bytes(needs: &Needs) -> u64 {
-    // No image is so large; that it is not possible is found later.
+    // Larger than any image; the creation of such an image fails later.
     let most = u64::MAX / 8;
     let data = needs.file_bytes.min(most);
     let names = needs.names.saturating_mul(512).saturating_add(2 * needs.names_bytes.min(most));
@@ -60,7 +60,7 @@ fn contents_bytes(needs: &Needs) -> u64 {
     contents.saturating_add(needs.other_bytes).min(most)
 }
 
-/// The sizes of nodes: as told, or as large as the image allows.
+/// The sizes of nodes: as specified, or as large as the image allows.
 pub(crate) fn geometry(
     bytes: u64,
     node: Option<u64>,

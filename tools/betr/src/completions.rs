@@ -1,4 +1,4 @@
-//! `betr completions`: made from the command line's own description.
+//! `betr completions`: generated from the definition of the command line.
 
 use betr_cli::{Exit, Failure, Io};
 use clap::CommandFactory;

@@ -1,7 +1,7 @@
-//! `betr demo`: the main job on a real tree, every command as a user would type it.
+//! `betr demo`: works on a real tree, and shows every command as a user would type it.
 //!
-//! It makes an image of the tree, works on it, cuts the power in the middle of writing, shows the state,
-//! repairs it, looks inside, copies everything out again and compares it with the original.
+//! It makes an image of the tree, changes it, cuts the power during a write, shows the state, repairs the image,
+//! inspects it, exports everything again and compares the result with the original.
 
 mod compare;
 
@@ -107,14 +107,14 @@ impl Demo<'_, '_> {
         Ok(writeln!(self.io.out, "\n# {text}")?)
     }
 
-    /// Runs a command and shows all that it prints.
+    /// Runs a command, and shows its whole output.
     fn step(&mut self, words: &[&str]) -> Result<(), Failure> {
         writeln!(self.io.out, "$ betr {}", words.join(" "))?;
         let exit = (self.betr)(words, self.io)?;
         succeeded(words, exit)
     }
 
-    /// Runs a command and shows the first lines of what it prints.
+    /// Runs a command, and shows the first [`SHOWN`] lines of its output.
     fn excerpt(&mut self, words: &[&str]) -> Result<(), Failure> {
         writeln!(self.io.out, "$ betr {}", words.join(" "))?;
         let mut printed = Vec::new();
@@ -132,11 +132,11 @@ impl Demo<'_, '_> {
         succeeded(words, exit)
     }
 
-    /// The files of the work before the power cut: a prefix of them, each of them whole.
+    /// Counts the files that survived the power cut: they must be a prefix of the written ones, each complete.
     fn survivors(&self, directory: &Path) -> Result<u32, Failure> {
         let mut count = 0;
         while let Ok(found) = std::fs::read(directory.join(powercut::file_name(count))) {
-            // The file that was written last may have been made without its contents: two operations.
+            // Creating a file and writing it are two operations, so the last file may be empty.
             if found != powercut::contents(count) && !found.is_empty() {
                 return Err(Failure::failed(format!(
                     "file {count} of the power cut is not what was written"
@@ -155,7 +155,7 @@ impl Demo<'_, '_> {
 }
 
 fn succeeded(words: &[&str], exit: Exit) -> Result<(), Failure> {
-    // A repair that had something to do ends with 1.
+    // `fsck` ends with 1 if it has repaired something.
     let fine = match words[0] {
         "fsck" => exit == Exit::DONE || exit == Exit::CORRECTED,
         // Only root may set owners.

@@ -1,4 +1,4 @@
-//! The front door: one binary that dispatches to the tools, by subcommand or by the name it is called by.
+//! The binary: dispatches to the tools, by subcommand or by the name of the program.
 
 mod completions;
 mod demo;
@@ -21,7 +21,7 @@ const EXIT_CODES: ExitCodes = ExitCodes {
     ..GENERAL
 };
 
-/// Other names of the binary, by which it is called, the tools that they stand for, and a word that these then get.
+/// Other names of the binary, the tool for each, and an extra argument for it.
 const NAMES: [(&str, &str, Option<&str>); 4] = [
     ("mkfs.betr", "mkfs", None),
     ("fsck.betr", "fsck", None),
@@ -118,17 +118,17 @@ fn command(words: &[&str], io: &mut Io) -> Result<Exit, Failure> {
     betr.tool.run(io)
 }
 
-/// The codes of a tool where they are not its own business.
+/// Exit codes that the dispatcher uses for a tool.
 struct Codes {
     /// The command line is wrong.
     usage: Exit,
-    /// A failure that has no better code.
+    /// A failure without a specific code.
     failed: Exit,
     /// The reader closed a listing before the tool ended.
     unread: Exit,
 }
 
-/// What those who call a tool expect of it.
+/// The exit codes that callers of a tool expect.
 fn codes(tool: Option<&OsString>) -> Codes {
     match tool.and_then(|tool| tool.to_str()) {
         Some("fsck") => {
@@ -149,7 +149,7 @@ fn codes(tool: Option<&OsString>) -> Codes {
 fn main() -> ExitCode {
     let args = arguments(std::env::args_os().collect());
     let codes = codes(args.get(1));
-    // A panic is a mistake of ours, never the image's; its exit code must not look like bits of fsck.
+    // A panic is a bug, never caused by the image; its exit code must not look like the bits of fsck.
     match std::panic::catch_unwind(|| betr(&args, &codes)) {
         Ok(exit) => exit.into(),
         Err(_) => codes.failed.into(),
@@ -172,18 +172,18 @@ fn betr(args: &[OsString], codes: &Codes) -> Exit {
     let mut ended = codes.unread;
     match Io::process(|io| betr.tool.run(io).inspect(|exit| ended = *exit)) {
         Ok(exit) => exit,
-        // Truncated data is a failure, even if the tool itself has ended well.
+        // Truncated data is a failure, even if the tool itself has succeeded.
         Err(failure) if failure.cuts_data() && ended == Exit::DONE => codes.failed,
         Err(failure) if failure.is_broken_pipe() => ended,
         Err(failure) => {
             eprintln!("betr: {failure}");
-            // Output that could not be written has the general code, which fsck(8) reads as "corrected".
+            // A failed write of output has the general code 1, which fsck(8) reads as "corrected".
             if failure.exit == Exit::FAILED { codes.failed } else { failure.exit }
         }
     }
 }
 
-/// Called by one of its other names, that name stands for `betr` and the subcommand.
+/// Replaces another name of the program by `betr` and the subcommand.
 fn arguments(mut args: Vec<OsString>) -> Vec<OsString> {
     let name = args.first().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str);
     if let Some((_, tool, word)) = NAMES.iter().find(|(other, ..)| name == Some(*other)) {

@@ -1,4 +1,4 @@
-//! Whether a copy of a tree equals the original.
+//! Compares a copied tree with the original.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -8,9 +8,8 @@ use std::path::Path;
 
 use betr_cli::{Failure, show};
 
-/// Compares everything in `copy` with `original`, but for entries named in `without` that it does not
-/// have.
-/// Returns how many objects were compared.
+/// Compares everything in `copy` with `original`, except entries named in `without` that `copy` lacks. Returns the
+/// number of compared objects.
 pub(super) fn compare(original: &Path, copy: &Path, without: &[&[u8]]) -> Result<u64, Failure> {
     let mut compared = 0;
     let mut waiting = vec![(original.to_path_buf(), copy.to_path_buf())];
@@ -35,7 +34,7 @@ fn is_left_out(name: &OsStr, without: &[&[u8]]) -> bool {
     without.contains(&name.as_bytes())
 }
 
-/// Compares one object; whether it is a directory.
+/// Compares one object. Returns whether it is a directory.
 fn same(original: &Path, copy: &Path) -> Result<bool, Failure> {
     let differ = |what: &str| {
         Failure::failed(format!("{}: {what} differs from the original", show::path(copy)))

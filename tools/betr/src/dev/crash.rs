@@ -1,6 +1,6 @@
-//! `betr dev crash`: what the crash explorer finds, as a table, and the smallest failure if there is one.
+//! `betr dev crash`: runs the crash explorer. Prints a table, and the smallest failure if there is one.
 //!
-//! Everything happens in memory; only `--keep` writes, and only the image of a failure.
+//! Everything happens in memory; only `--keep` writes, namely the image of a failure.
 
 use std::path::{Path, PathBuf};
 
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(Exit::FAILED)
 }
 
-/// The workloads that are asked for.
+/// The requested workloads.
 fn workloads(args: &Args) -> Result<Vec<Workload>, Failure> {
     let named = named(args)?;
     let Some(path) = &args.script else { return Ok(named) };
@@ -126,7 +126,7 @@ fn workloads(args: &Args) -> Result<Vec<Workload>, Failure> {
     Ok(vec![script])
 }
 
-/// The built-in workloads that are named, or all.
+/// The built-in workloads with the given names, or all.
 fn named(args: &Args) -> Result<Vec<Workload>, Failure> {
     let mut all = Workload::all();
     let names: Vec<&str> = all.iter().map(|workload| workload.name).collect();
@@ -152,7 +152,7 @@ fn list(workloads: &[Workload], as_json: bool, io: &mut Io) -> Result<Exit, Fail
     Ok(Exit::DONE)
 }
 
-/// A column of the table: what is over it, and what is in it.
+/// A column of the table: its title, and its value.
 type Column = (&'static str, fn(&Tally) -> u64);
 
 const COLUMNS: [Column; 11] = [

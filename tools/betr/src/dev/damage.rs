@@ -1,4 +1,4 @@
-//! `betr dev damage`: damages a field of a structure, and nothing else.
+//! `betr dev damage`: damages a single field of a structure.
 
 use std::path::PathBuf;
 
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-/// The field of this name, or at this offset.
+/// The field with this name, or at this offset.
 fn chosen<'f>(
     args: &Args,
     part: &Part,

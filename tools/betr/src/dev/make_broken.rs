@@ -1,4 +1,4 @@
-//! `betr dev make-broken`: an image with exactly one problem.
+//! `betr dev make-broken`: creates an image with exactly one problem.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let failed = |error| Failure::failed(format!("{name}: {error}"));
     let mut file = std::fs::File::create_new(&args.image).map_err(failed)?;
     std::io::Write::write_all(&mut file, &image).map_err(|error| {
-        // Half an image has other problems.
+        // An incomplete image would have other problems.
         let _ = std::fs::remove_file(&args.image);
         failed(error)
     })?;

@@ -1,4 +1,4 @@
-//! `betr dev`: tools for those who develop or teach betr.
+//! `betr dev`: tools for developers of betr, and for teaching.
 
 mod crash;
 mod damage;

@@ -1,8 +1,8 @@
-//! `betr dev powercut`: work on an image, and cut the power in the middle of writing.
+//! `betr dev powercut`: works on an image, and cuts the power during a write.
 //!
-//! The work goes to an overlay in memory, and every write and flush is recorded. The cut falls while the
-//! last group of the log is on its way: what was flushed before is there; each write since is lost, whole
-//! or torn, as the seed says. That state is then written into the image.
+//! The work goes to an overlay in memory, which records every write and flush. The cut happens while the last log
+//! group is in flight: flushed writes survive; each later write is lost, complete or torn, as the seed determines.
+//! The result is written into the image.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use betr_core::volume::{LATE_BYTES, Mode, OpenOptions, Volume};
 use betr_lab::explore::devices::{Event, Fate, RecordingDevice, cut_power};
 use bytes::Bytes;
 
-/// Where the work happens.
+/// The directory for the files.
 pub(crate) const DIRECTORY: &[u8] = b"powercut";
-/// How many files are made unless told otherwise.
+/// The default number of files.
 pub(crate) const FILES: u32 = 42;
-/// Files that are written between two syncs.
+/// Files written between two syncs.
 const FILES_A_SYNC: u32 = 4;
-/// One file in this many is large enough to be bound late.
+/// One file in 10 is large enough to be bound late.
 const LARGE_EVERY: u32 = 10;
 
 /// Work on an image, and cut the power in the middle of writing
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let acknowledged = acknowledged(args.files);
 
     let events = recorder.events();
-    // The last flush never returned.
+    // The cut happens during the last flush.
     let cut = events.iter().rposition(|event| *event == Event::Flush).unwrap_or(events.len());
     let mut fates = Fates { state: args.seed, seen: [0; 3] };
     cut_power(&*device, &events[..cut], |_| fates.next())
@@ -72,12 +72,12 @@ pub(crate) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-/// How many files were made, and how many of these were synced when the power was cut.
+/// How many of the files were synced before the power cut.
 pub(crate) fn acknowledged(files: u32) -> u32 {
     files.saturating_sub(1) / FILES_A_SYNC * FILES_A_SYNC
 }
 
-/// Makes the files, with a sync after every fourth and after the last.
+/// Writes the files, with a sync after every fourth and after the last.
 fn work(fs: &mut Fs, files: u32) -> betr_core::Result<()> {
     let root = fs.root()?;
     let attributes = Attributes { perm: 0o755, ..Attributes::at(fs.now()) };
@@ -100,12 +100,12 @@ fn write_file(fs: &mut Fs, directory: &Object, number: u32) -> betr_core::Result
     Ok(())
 }
 
-/// The name of a file of the work.
+/// The name of a file.
 pub(crate) fn file_name(number: u32) -> String {
     format!("file-{number:04}")
 }
 
-/// What a file of the work holds.
+/// The contents of a file.
 pub(crate) fn contents(number: u32) -> Vec<u8> {
     let line = format!("This is file {number} of the work before the power cut.\n");
     let large = number % LARGE_EVERY == LARGE_EVERY - 1;
@@ -113,10 +113,10 @@ pub(crate) fn contents(number: u32) -> Vec<u8> {
     line.repeat(bytes.div_ceil(line.len())).into_bytes()
 }
 
-/// Decides what becomes of writes, by a seed.
+/// Decides the fate of each write from a seed.
 struct Fates {
     state: u64,
-    /// How many were lost, arrived, and were torn.
+    /// Counts of lost, complete and torn writes.
     seen: [u32; 3],
 }
 

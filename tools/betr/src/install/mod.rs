@@ -1,7 +1,7 @@
-//! `betr install`: the binary, its other names, and what the system wants to know of it.
+//! `betr install`: installs the binary, links with its other names, and files for the system's programs.
 //!
-//! All files are looked at before the first is written: what is there and was not installed by betr is an
-//! error, unless it is to be replaced. Each file is replaced at once. A second run changes nothing.
+//! All paths are examined before the first file is written: a file that betr did not install is an error, unless it
+//! is to be replaced. Each file is replaced atomically. A second run changes nothing.
 
 mod place;
 mod plan;
@@ -73,7 +73,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::usage(format!("{}: {error}", show::path(path))))
 }
 
-/// What is there of each item; an error that names all that must not be replaced.
+/// Examines the path of each item. Fails with a list of all files that must not be replaced.
 fn examine(
     args: &Args,
     root: &Path,

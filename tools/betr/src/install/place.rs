@@ -1,4 +1,4 @@
-//! What is at a path, and putting something else there at once.
+//! The state of an installation path, and atomic replacement of the file there.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -10,22 +10,22 @@ use betr_core::ids::Hash;
 use super::plan::{Item, What};
 use super::record::Record;
 
-/// What is there.
+/// The object at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Nothing.
     Absent,
-    /// What should be there.
+    /// The item to install.
     Same,
-    /// What another run installed.
+    /// A file that an earlier run installed.
     Own,
     /// Anything else.
     Foreign,
-    /// A directory, which nothing replaces.
+    /// A directory, which is never replaced.
     Directory,
 }
 
-/// What is at the path of an item.
+/// Compares the object at a path with the item to install there.
 pub(super) fn state_of(path: &Path, item: &Item, record: &Record) -> io::Result<State> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -61,7 +61,7 @@ fn mode_of(executable: bool) -> u32 {
     if executable { 0o755 } else { 0o644 }
 }
 
-/// Makes it under another name, and gives it its own when it is whole.
+/// Writes a temporary file, and renames it when it is complete.
 pub(super) fn put(path: &Path, what: &What) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
@@ -69,13 +69,13 @@ pub(super) fn put(path: &Path, what: &What) -> io::Result<()> {
     let (temporary, file) = begin(path, what)?;
     let done = finish(file, what).and_then(|()| fs::rename(&temporary, path));
     if done.is_err() {
-        // The first error is the one to tell.
+        // The first error is reported.
         let _ = fs::remove_file(&temporary);
     }
     done
 }
 
-/// Makes the link, or an empty file, beside `path`.
+/// Creates the link, or an empty file, under a temporary name beside `path`.
 fn begin(path: &Path, what: &What) -> io::Result<(PathBuf, Option<File>)> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     for count in 0_u32.. {
@@ -86,7 +86,7 @@ fn begin(path: &Path, what: &What) -> io::Result<(PathBuf, Option<File>)> {
         };
         match made {
             Ok(file) => return Ok((temporary, file)),
-            // Left by a process that was killed and had the same number.
+            // Left by a killed process with the same process id.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! What belongs to an installation, and where.
+//! The files of an installation, and their paths.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::{NAMES, completions, man};
 const MAGIC: &str = include_str!("betr.magic");
 const RULES: &str = include_str!("betr.rules");
 
-/// Where shells look for completions.
+/// The directories in which shells search completions.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "share/bash-completion/completions/betr"),
     (Shell::Zsh, "share/zsh/site-functions/_betr"),
@@ -19,13 +19,13 @@ const COMPLETIONS: [(Shell, &str); 3] = [
 
 /// A file or a link of the installation.
 pub(super) struct Item {
-    /// Where it is, below the prefix.
+    /// The path below the prefix.
     pub path: PathBuf,
-    /// What it is.
+    /// The contents.
     pub what: What,
 }
 
-/// What an item is.
+/// The contents of an item.
 pub(super) enum What {
     /// A regular file.
     File { bytes: Vec<u8>, executable: bool },
@@ -34,13 +34,13 @@ pub(super) enum What {
 }
 
 impl What {
-    /// A file that is read.
+    /// A file that is not executable.
     pub(super) fn file(bytes: Vec<u8>) -> What {
         What::File { bytes, executable: false }
     }
 }
 
-/// All of it, for this prefix, which is absolute.
+/// All items for this prefix, which is absolute.
 pub(super) fn items(prefix: &Path) -> Result<Vec<Item>, Failure> {
     let mut items = Vec::new();
     let mut add = |path: PathBuf, what| items.push(Item { path, what });
@@ -60,13 +60,13 @@ pub(super) fn items(prefix: &Path) -> Result<Vec<Item>, Failure> {
     Ok(items)
 }
 
-/// The program that runs.
+/// The bytes of the running program.
 fn program() -> Result<Vec<u8>, Failure> {
     let read = std::env::current_exe().and_then(std::fs::read);
     read.map_err(|error| Failure::failed(format!("this program cannot be read: {error}")))
 }
 
-/// A path as a word of a command of udev, which replaces `%` and `$` and has no way to quote a quote.
+/// Quotes a path for a command in a udev rule. udev replaces `%` and `$`, and cannot escape quotes.
 fn quoted(path: &Path) -> Result<String, Failure> {
     let text = path
         .to_str()

@@ -1,7 +1,7 @@
-//! What an installation put where: a line for each file, as sha256sum(1) writes and reads them.
+//! The record of an installation: a line for each file, in the format of sha256sum(1).
 //!
-//! Links are not in it; a link that leads to a file called betr is known as such. A line that makes no
-//! sense is passed over: what it should have said is then not known as installed, and not replaced.
+//! Links are not recorded; a link to a file called betr counts as installed. A malformed line is ignored: its file
+//! then does not count as installed, and is not replaced.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use betr_core::ids::Hash;
 
 use super::plan::{Item, What};
 
-/// Where it is, below the prefix.
+/// The path of the record below the prefix.
 pub(super) const RECORD: &str = "share/betr/installed";
 
 /// The hash of each file, by its path below the prefix.
@@ -37,12 +37,12 @@ impl Record {
         Record(items.iter().filter_map(line).collect())
     }
 
-    /// Whether this file was installed with this content.
+    /// Whether this file was installed with these contents.
     pub(super) fn has(&self, path: &Path, hash: Hash) -> bool {
         self.0.get(path).is_some_and(|known| *known == hash.to_string())
     }
 
-    /// Its lines.
+    /// The record as text.
     pub(super) fn text(&self) -> String {
         self.0.iter().map(|(path, hash)| format!("{hash}  {}\n", path.display())).collect()
     }

@@ -1,7 +1,7 @@
-//! `betr man`: the manual, made from the command line's own description.
+//! `betr man`: the manual, generated from the definition of the command line.
 //!
-//! There is a page in section 1 for betr, for each tool, and for each command of a tool that has several.
-//! The names by which mkfs(8) and fsck(8) call the tools have pages in section 8 that stand for those.
+//! Section 1 has a page for betr, for each tool, and for each command of a tool with several. Section 8 has pages for
+//! the names by which mkfs(8), fsck(8) and mount(8) call the tools; they refer to those in section 1.
 
 mod page;
 
@@ -22,9 +22,9 @@ pub(crate) struct Args {
 
 /// A page of the manual.
 pub(crate) struct Page {
-    /// Where it is, below the directory of the manual.
+    /// The path below the directory of the manual.
     pub path: PathBuf,
-    /// Its source.
+    /// The roff source.
     pub text: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     std::fs::write(path, text)
 }
 
-/// The whole manual.
+/// All pages of the manual.
 pub(crate) fn pages() -> io::Result<Vec<Page>> {
     let mut command = crate::Betr::command().disable_help_subcommand(true);
     command.build();

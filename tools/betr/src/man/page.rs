@@ -1,4 +1,4 @@
-//! One page of the manual.
+//! A page of the manual.
 
 use std::io;
 
@@ -8,10 +8,10 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-/// A variable of the environment, and what it does.
+/// An environment variable, and its effect.
 type Variable = (&'static str, &'static str);
 
-/// What every tool heeds.
+/// Variables that every tool reads.
 const COLOURS: [Variable; 2] = [
     ("NO_COLOR", "If it is set, and not empty, nothing is coloured."),
     ("CLICOLOR_FORCE", "If it is set, and not 0, colours go into pipes and files too."),
@@ -23,23 +23,23 @@ const EPOCH: Variable = (
      import also let no time of what they copy be later.",
 );
 
-/// The tools that ask what time it is.
+/// The tools that read the current time.
 const TIMED: [&str; 15] = [
     "mkfs", "import", "cp", "mv", "rm", "mkdir", "ln", "chmod", "chown", "setfattr", "truncate",
     "mknod", "touch", "shell", "resize",
 ];
 
-/// The name of a command's page: `betr-dump-tree`.
+/// The name of a command's page, such as `betr-dump-tree`.
 pub(super) fn name(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
-/// The source of a command's page.
+/// The roff source of a command's page.
 pub(super) fn render(command: &Command) -> io::Result<Vec<u8>> {
     let name = name(command);
     let version = command.get_version().unwrap_or_default();
     let man = Man::new(command.clone());
-    // Not by `Man`, which leaves the date out if there is none, so that what follows takes its place.
+    // Without `Man`, which omits an empty date, so that the next field takes its place.
     let title = format!(".TH {name} 1 \"\" \"betr {version}\" \"The betr file system\"\n");
     let mut text = title.into_bytes();
     man.render_name_section(&mut text)?;
@@ -62,7 +62,7 @@ pub(super) fn render(command: &Command) -> io::Result<Vec<u8>> {
     Ok(tidy(&text))
 }
 
-/// How a tool ends.
+/// The exit codes of a tool.
 fn codes(tool: &str) -> ExitCodes {
     match tool {
         "mkfs" => betr_mkfs::EXIT_CODES,
@@ -77,7 +77,7 @@ fn codes(tool: &str) -> ExitCodes {
     }
 }
 
-/// What the help says at its end, but for the codes, which have a section of their own.
+/// The text after the help, unless it is the exit codes, which have a section of their own.
 fn notes(roff: &mut Roff, command: &Command, codes: &ExitCodes) {
     let Some(text) = command.get_after_help().map(ToString::to_string) else { return };
     if text != codes.to_string() {
@@ -120,7 +120,7 @@ fn see_also(roff: &mut Roff, name: &str, tool: &str) {
         "probe" => "betr(1), blkid(8), wipefs(8)",
         _ => "betr(1)",
     };
-    // A command of a tool belongs to that tool.
+    // A command of a tool refers to that tool.
     let above = match name.splitn(3, '-').collect::<Vec<_>>()[..] {
         [betr, tool, _] => format!("{betr}-{tool}(1), "),
         _ => String::new(),
@@ -129,8 +129,8 @@ fn see_also(roff: &mut Roff, name: &str, tool: &str) {
     roff.text([roman(format!("{above}{related}"))]);
 }
 
-/// The definitions that each section brings along are wanted once, at the beginning; a backslash and an empty
-/// line have names of their own, and a break beside an empty line says nothing.
+/// Each section repeats the definitions at the beginning; only the first ones are kept. Backslashes and empty lines
+/// get their roff names, and breaks beside empty lines are removed.
 fn tidy(text: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(text).replace("\\\\", "\\e");
     let (preamble, body): (Vec<&str>, Vec<&str>) =

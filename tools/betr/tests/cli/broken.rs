@@ -1,5 +1,5 @@
-//! What fsck says and does, problem by problem: a snapshot for each code, of an image that has this problem alone. And damage
-//! of a field by name.
+//! The output and the repairs of fsck, problem by problem: a snapshot test for each code, on an image with only this
+//! problem. And damage of a field by name.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// Runs fsck in `dir`; appends the command, what it printed, and how it ended.
+/// Runs fsck in `dir`. Appends the command, its output and its exit code to the transcript.
 fn fsck(options: &str, dir: &Path, transcript: &mut String) -> i32 {
     let output = betr(["fsck", options, "--data", "broken.img"]).current_dir(dir).output().unwrap();
     let (out, err) = text(&output);
@@ -64,7 +64,7 @@ fn a_field_is_damaged_by_name() {
     assert!(fs::read(&image).unwrap() == before);
     let (out, _) = run("dev damage --json IMG super 0x15c zero", &image, &dir, 1);
     assert!(out.is_empty());
-    // Left alone the hashes tell; made right they do not.
+    // Without `--seal` the hashes reveal the damage; with it they verify.
     let (out, _) = run("dev damage --json IMG n:1 0x50 add", &image, &dir, 0);
     let told: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((&told["field"], &told["sealed"]), (&"write sequence".into(), &false.into()));
@@ -73,7 +73,7 @@ fn a_field_is_damaged_by_name() {
     fs::write(&image, &before).unwrap();
     run("dev damage --seal IMG n:1 0x50 add", &image, &dir, 0);
     run("fsck -fn IMG", &image, &dir, 0);
-    // What does not land is an error, and so is what is not there.
+    // Damage that changes nothing is an error, and so is a missing place.
     fs::write(&image, &before).unwrap();
     for line in [
         "dev damage --seal IMG n:1 0x8 ones",

@@ -1,4 +1,4 @@
-//! Commands that change files of an image, each by itself and in a shell.
+//! Commands that change files of an image, each on its own and in a shell.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// Runs lines one after another; all must succeed. Returns what they print.
+/// Runs lines in sequence, all of which must succeed. Returns their output.
 fn all(lines: &[&str], image: &Path, dir: &Path) -> String {
     lines.iter().map(|line| run(line, image, dir, 0).0).collect()
 }
 
-/// What `ls -lR` shows, without the times.
+/// The output of `ls -lR`, without the times.
 fn listing(image: &Path, dir: &Path) -> Vec<String> {
     let out = run("ls -lR IMG", image, dir, 0).0;
     let brief = |line: &str| {
@@ -168,7 +168,7 @@ fn copies_go_in_out_and_within() {
     run("fsck -fn --data IMG", &image, &dir, 0);
 }
 
-/// What is deleted takes no room in the image file any more, where the host's file system has holes.
+/// The space of deleted files is freed in the image file, if the host's file system supports holes.
 #[test]
 fn space_is_given_back_to_the_host() {
     use std::os::unix::fs::MetadataExt;
@@ -237,14 +237,14 @@ fn attributes_are_those_of_getfattr() {
     ] {
         assert_eq!(run(line, &image, &dir, 0).0, expected, "betr {line}");
     }
-    // An access control list and the permission bits go together.
+    // An access control list and the permission bits change together.
     let list = "0x0200000001000700ffffffff02000600e803000004000500ffffffff10000600ffffffff20000100ffffffff";
     run(&format!("setfattr -n system.posix_acl_access -v {list} IMG /hello"), &image, &dir, 0);
     assert!(run("ls -l IMG /hello", &image, &dir, 0).0.starts_with("-rwxrw---x"));
     run("chmod IMG g=r /hello", &image, &dir, 0);
     let (out, _) = run("getfattr -d -e hex IMG /hello", &image, &dir, 0);
     assert!(out.contains("10000400ffffffff"), "the mask follows: {out}");
-    // What is made in a directory inherits its default list.
+    // New objects inherit the default list of their directory.
     run(&format!("setfattr -n system.posix_acl_default -v {list} IMG /sub"), &image, &dir, 0);
     all(&["mkdir IMG /sub/d", "touch IMG /sub/f"], &image, &dir);
     let (out, _) = run("getfattr IMG /sub/d /sub/f", &image, &dir, 0);
@@ -300,7 +300,7 @@ fn a_shell_completes_names() {
     let (_guard, dir) = scratch();
     let image = small_image(&dir);
     let line = format!("shell {}", image.display());
-    // The Tab key, twice in the middle of words.
+    // The Tab key, twice in the middle of a word.
     let keys = b"sta\t/sub/in\t\npwd\nexit\n";
     let Some((_, out)) = on_terminal(&line, keys, &dir) else { return };
     assert!(out.contains("Path: /sub/inner"), "{out}");
@@ -308,7 +308,7 @@ fn a_shell_completes_names() {
     assert!(history.contains("stat /sub/inner"), "{history}");
 }
 
-/// Two names of one file that are copied by one command are two names of one file, into the image, within it and out of it.
+/// Two hard links that one command copies stay links of one file: into the image, within it and out of it.
 #[test]
 fn links_between_sources_stay() {
     use std::os::unix::fs::MetadataExt;
@@ -344,7 +344,7 @@ fn links_between_sources_stay() {
     assert_eq!([number("b"), number("sub/c")], [number("a"); 2]);
     assert_eq!(fs::metadata(dir.join("out/alone")).unwrap().nlink(), 1);
     assert!(fs::read(dir.join("out/sub/c")).unwrap() == pattern(9000));
-    // What is there already is not replaced.
+    // Existing entries are not replaced.
     run("cp -a IMG :/into/a DIR/out", &image, &dir, 1);
     run("fsck -fn --data IMG", &image, &dir, 0);
 }

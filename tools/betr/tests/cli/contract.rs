@@ -1,5 +1,5 @@
-//! What holds for every tool, written once and applied to each: help, usage errors, locks, and that
-//! what only reads leaves no trace.
+//! Rules for every tool, written once and applied to each: help, usage errors, locks, and that tools which only read
+//! do not change the image.
 
 use std::fs;
 use std::path::Path;
@@ -9,17 +9,17 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// A tool as it is called, and the codes it ends with.
+/// A command line of a tool, and its exit codes.
 pub(crate) struct Tool {
     /// The command line; see [`words`].
     pub line: &'static str,
-    /// When it cannot do what it was asked to do.
+    /// The exit code for an operation that fails.
     pub failed: i32,
-    /// When the image is not one.
+    /// The exit code for a file that is not an image.
     pub foreign: i32,
-    /// When the image is damaged.
+    /// The exit code for a damaged image.
     pub damaged: i32,
-    /// Whether it writes to a sound image.
+    /// Whether it writes to an undamaged image.
     pub writes: bool,
 }
 
@@ -31,7 +31,7 @@ const fn fsck(line: &'static str, writes: bool) -> Tool {
     Tool { line, failed: 8, foreign: 8, damaged: 4, writes }
 }
 
-/// Every tool that works on an image which is there, with the image last or before its operands.
+/// Every tool that works on an existing image, which is the last argument or precedes the operands.
 pub(crate) const TOOLS: [Tool; 53] = [
     fsck("fsck -n IMG", false),
     fsck("fsck -fn IMG", false),
@@ -235,7 +235,7 @@ fn a_lock_keeps_others_out_and_is_named() {
     file.lock().unwrap();
     for tool in &TOOLS {
         let err = refused(tool.line, tool.failed);
-        // Where the kernel does not show who holds a lock, the message says how to find out.
+        // If the kernel does not show which process holds a lock, the message says how to find out.
         assert!(err.contains(&line) || err.contains("lslocks"), "{err}");
     }
     refused("mkfs -f IMG 2M", 1);

@@ -1,4 +1,4 @@
-//! `betr dev crash`: the table, a failure made small, and what may be asked of it.
+//! `betr dev crash`: the table, a minimised failure, and the options.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// A few states of one workload, in a directory of its own.
+/// Runs the explorer with few states, in a directory of its own.
 fn crash(options: &str, code: i32) -> (String, String) {
     let (_guard, dir) = scratch();
     run(&format!("dev crash {options}"), &dir, &dir, code)
@@ -55,7 +55,7 @@ fn a_failure_is_small_can_be_seen_again_and_kept() {
     let (_, steps) = out.split_once("--seed 1:\n").unwrap();
     let (steps, last) = steps.split_once("the image is in ").unwrap();
     assert!(last.contains("failed.img") && steps.lines().count() < 12, "{out}");
-    // What was acknowledged is gone, but what is left is a sound file system.
+    // Acknowledged changes are lost, but the file system is consistent.
     run("fsck -fn IMG", &image, &dir, 0);
 
     fs::write(&script, steps).unwrap();
@@ -65,7 +65,7 @@ fn a_failure_is_small_can_be_seen_again_and_kept() {
         value["failure"]["script"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert_eq!(again, steps.lines().collect::<Vec<_>>());
     assert_eq!(value["sound"], false);
-    // Without the mistake the same steps are sound.
+    // Without the mutation the same steps pass.
     run("dev crash --script DIR/steps --workload append --states 200", &image, &dir, 0);
 
     let before = fingerprint(&image);

@@ -1,5 +1,5 @@
-//! What every tool says of what is no sound image: nothing there, another kind of file, another
-//! format, another version, too short, not permitted.
+//! The message of every tool for a path without a valid image: missing, another kind of file, another format, another
+//! version, truncated, not permitted.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,8 +12,7 @@ use betr_core::format::{IDENTITY_AT, Seal};
 use crate::contract::{TOOLS, Tool};
 use crate::support::*;
 
-/// Runs every tool on `image`; each must end with `code` and say `expected`, name the image, and leave
-/// it as it was.
+/// Runs every tool on `image`. Each must end with `code`, print `expected`, name the image, and leave it unchanged.
 fn refused(image: &Path, code: impl Fn(&Tool) -> i32, expected: &str) {
     let regular = fs::metadata(image).is_ok_and(|meta| meta.is_file());
     let before = regular.then(|| fingerprint(image));
@@ -31,7 +30,7 @@ fn refused(image: &Path, code: impl Fn(&Tool) -> i32, expected: &str) {
     }
 }
 
-/// A file of `dir` with these bytes.
+/// Creates a file in `dir` with these bytes.
 fn file(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     fs::write(dir.join(name), bytes).unwrap();
     dir.join(name)

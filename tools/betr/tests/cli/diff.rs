@@ -83,7 +83,7 @@ fn snapshots_are_named_behind_the_image() {
         "~ /sub/inner  size 10000 to 9999, modified, contents from byte 9999 on, in 1 blocks\n"
     );
     assert_eq!(at("diff DIR/small.img@one DIR/small.img@one", 0).0, "");
-    // The same is told of copies.
+    // The same differences between copies.
     fs::copy(&image, dir.join("copy.img")).unwrap();
     let (whole, _) = at("diff DIR/copy.img@one IMG", 1);
     assert_eq!(whole.lines().count(), 5, "{whole}");
@@ -93,7 +93,7 @@ fn snapshots_are_named_behind_the_image() {
     assert!(err.contains("small.img@one: that is a moment already"), "{err}");
     let (_, err) = at("diff --structure DIR/small.img@one IMG", 2);
     assert!(err.contains("the structure of the newest checkpoint is compared"), "{err}");
-    // A file of such a name is meant itself.
+    // An existing file with such a name takes precedence.
     fs::copy(&image, dir.join("small.img@one")).unwrap();
     let (out, _) = at("diff DIR/small.img@one IMG", 0);
     assert_eq!(out, "");

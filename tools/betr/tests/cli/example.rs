@@ -1,5 +1,5 @@
-//! How a project keeps what its images are as a snapshot: a fixed UUID and SOURCE_DATE_EPOCH make the same image of the
-//! same files, and a dump says nothing of times, paths or machines besides.
+//! How a project can keep a text of its images under version control: a fixed UUID and SOURCE_DATE_EPOCH give the
+//! same image for the same files, and a dump contains no times, paths or machine names besides.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ fn an_image_stays_what_it_is() {
     let (tree, image) = (dir.path().join("tree"), dir.path().join("product.img"));
     fs::create_dir_all(tree.join("etc")).unwrap();
     fs::write(tree.join("etc/motd"), "welcome\n").unwrap();
-    // What the umask decides.
+    // The mode would depend on the umask.
     fs::set_permissions(tree.join("etc/motd"), fs::Permissions::from_mode(0o644)).unwrap();
     let betr = |words: &[&str]| {
         let mut command = cargo_bin_cmd!("betr");

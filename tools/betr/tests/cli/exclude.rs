@@ -1,4 +1,4 @@
-//! What is left out of imports and exports.
+//! Exclusion of files from imports and exports.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::support::*;
 use crate::tree::set_mode;
 
-/// A tree, and the same as an image and an archive.
+/// A tree, and the same tree as an image and as an archive.
 fn planted(dir: &Path) {
     let tree = dir.join("tree");
     for name in ["src/.git", "src/build/deep", "build", "docs"] {
@@ -59,7 +59,7 @@ fn patterns_leave_out_names_or_paths() {
         check(&image, "/");
         run(&format!("import --tar IMG DIR/tree.tar /new {options}"), &image, &dir, 0);
         check(&image, "/new");
-        // And on the way out.
+        // Exports exclude, too.
         let whole = dir.join("whole.img");
         let line = format!("export IMG - {options}");
         fs::write(dir.join("some.tar"), betr(words(&line, &whole, &dir)).output().unwrap().stdout)
@@ -130,7 +130,7 @@ fn a_file_of_an_archive_keeps_the_names_that_are_not_excluded() {
     assert_eq!(run("cat IMG /kept/c", &image, &dir, 0).0, "contents");
     assert!(run("stat --json IMG /b", &image, &dir, 0).0.contains("\"links\": 2"));
     run("fsck -fn --data IMG", &image, &dir, 0);
-    // What comes through a pipe comes only once.
+    // A pipe can be read only once.
     let mut import = betr(["import", "--exclude", "/a"]);
     import.arg(&image).args(["-", "/x"]).write_stdin(fs::read(dir.join("t.tar")).unwrap());
     let failed = import.assert().failure();

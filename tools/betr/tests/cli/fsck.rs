@@ -1,4 +1,4 @@
-//! `betr fsck`: modes, exit codes, what it finds in a damaged image, what it repairs, progress.
+//! `betr fsck`: modes, exit codes, findings in damaged images, repairs, progress.
 
 use std::fs;
 use std::path::Path;
@@ -11,28 +11,28 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// The byte of a slot of the superblock ring.
+/// The byte offset of a slot of the superblock ring.
 pub(crate) fn slot_at(bytes: &[u8], slot: u32) -> usize {
     let blocks = (bytes.len() / BLOCK_SIZE) as u64;
     slot_block([BlockNr(32), BlockNr(blocks - 16)], slot).byte() as usize
 }
 
-/// The block at a byte.
+/// The block at a byte offset.
 pub(crate) fn block(bytes: &[u8], at: usize) -> &[u8] {
     &bytes[at..at + BLOCK_SIZE]
 }
 
-/// The superblock in use, and where it is.
+/// The superblock in use, and its byte offset.
 pub(crate) fn superblock(bytes: &[u8]) -> (usize, Superblock) {
     let slots = (0..32).map(|slot| slot_at(bytes, slot));
     let valid = slots.filter_map(|at| Some((at, Superblock::decode(block(bytes, at), None).ok()?)));
     valid.max_by_key(|(_, superblock)| superblock.birth.epoch).unwrap()
 }
 
-/// Where the structures of an image are, and the code of each when it does not verify.
+/// The byte offsets of the structures of an image, each with the code of the finding when it does not verify.
 pub(crate) fn structures(bytes: &[u8]) -> Vec<(&'static str, usize)> {
     let (_, superblock) = superblock(bytes);
-    // The first of its pair: the second may have been torn when the power went.
+    // The first slot of its pair: a power cut may tear the second.
     let slot = slot_at(bytes, superblock.slot & !1);
     let table = superblock.table.page.block.byte() as usize;
     let (_, page) = TablePage::decode(block(bytes, table), None).unwrap();
@@ -66,7 +66,7 @@ fn a_clean_image_gets_one_line() {
     }
     let (out, _) = run("fsck -fnv IMG", &image, &dir, 0);
     assert!(out.contains("inodes") && out.lines().count() > 3, "{out}");
-    // Without a label the image is named.
+    // Without a label the output names the image.
     let (out, _) = run("fsck -n IMG", &small_image(&dir), &dir, 0);
     assert!(out.contains("small.img: clean, "), "{out}");
 }
@@ -85,7 +85,7 @@ fn modes_exclude_each_other() {
     run("fsck -n -C -3 IMG", &image, &dir, 0);
 }
 
-/// Each kind of problem is a question, and a no leaves the image as it is.
+/// Each kind of problem is a question; after the answer no the image is unchanged.
 #[test]
 fn on_a_terminal_it_asks() {
     let (_guard, dir) = scratch();
@@ -111,7 +111,7 @@ fn on_a_terminal_it_asks() {
     assert_eq!(on_terminal(&format!("fsck {}-not", image.display()), b"", &dir).unwrap().0, 8);
 }
 
-/// Where there is no terminal it is a check.
+/// Without a terminal fsck only checks.
 #[test]
 fn without_a_terminal_nothing_is_asked() {
     let (_guard, dir) = scratch();
@@ -150,7 +150,7 @@ fn a_flipped_bit_is_found_in_every_structure() {
     let image = small_image(&dir);
     let sound = fs::read(&image).unwrap();
     for (code, start) in structures(&sound) {
-        // In the magic, the hash, the volume id, the epoch, and what the structure is about.
+        // Bits in the magic, the hash, the volume id, the epoch, and the contents.
         for (offset, bit) in [(0, 0), (7, 1), (20, 7), (45, 3), (56, 4), (76, 0), (97, 5)] {
             flip(&image, &sound, start + offset, bit);
             age(&image);
@@ -164,7 +164,7 @@ fn a_flipped_bit_is_found_in_every_structure() {
     }
 }
 
-/// A second slot that does not verify is what a power cut may leave.
+/// A power cut may leave a second slot that does not verify.
 #[test]
 fn what_a_power_cut_leaves_is_no_damage() {
     let (_guard, dir) = scratch();
@@ -202,7 +202,7 @@ fn damaged_trees_are_repaired_by_who_says_so() {
         run("ls -R IMG", &image, &dir, 0);
         run("mkdir IMG /new", &image, &dir, 0);
         if code == "T01" {
-            // Where nodes are is found again, and nothing is lost.
+            // The repair finds the nodes again, and loses nothing.
             run("export IMG DIR/whole", &image, &dir, 0);
             assert!(fs::read(dir.join("whole/sub/inner")).unwrap() == pattern(10_000));
         }
@@ -215,7 +215,7 @@ fn damaged_trees_are_repaired_by_who_says_so() {
         fs::remove_file(dir.join("plan")).unwrap();
         fs::remove_file(dir.join("undo")).unwrap();
 
-        // What was done is taken back, to the last byte.
+        // The repair is undone, to the last byte.
         fs::write(&image, &before).unwrap();
         run("fsck -fy -z DIR/undo IMG", &image, &dir, 1);
         run("undo IMG DIR/undo", &image, &dir, 0);
@@ -262,14 +262,14 @@ fn a_lost_newest_checkpoint_is_not_hidden() {
     let (_, newest) = superblock(&bytes);
     let pair = [newest.slot & !1, newest.slot | 1].map(|slot| slot_at(&bytes, slot));
 
-    // One slot of the pair may rot: the other serves, and repair copies it.
+    // If one slot of the pair is corrupt, the other one serves, and the repair copies it.
     flip(&image, &bytes, pair[0] + 100, 0);
     run("cat IMG /imported", &image, &dir, 0);
     run("fsck -fn IMG", &image, &dir, 4);
     run("fsck -p IMG", &image, &dir, 1);
     run("cat IMG /imported", &image, &dir, 0);
 
-    // Without both, no tool continues from the checkpoint before unless told to.
+    // Without both, no tool continues from the previous checkpoint unless requested.
     pair.iter().for_each(|at| bytes[at + 100] ^= 1);
     fs::write(&image, &bytes).unwrap();
     for line in ["ls IMG", "export IMG DIR/out"] {
@@ -279,7 +279,7 @@ fn a_lost_newest_checkpoint_is_not_hidden() {
     let (out, _) = run("fsck -p IMG", &image, &dir, 4);
     assert!(out.contains(": S05: "), "{out}");
     assert!(fs::read(&image).unwrap() == bytes);
-    // Most of what it said stands elsewhere too.
+    // Most fields of the superblock can be reconstructed.
     run("fsck -y IMG", &image, &dir, 1);
     run("fsck -fn IMG", &image, &dir, 0);
     run("cat IMG /imported", &image, &dir, 0);
@@ -317,7 +317,7 @@ fn progress_goes_to_the_descriptor_that_is_given() {
         assert!(output.status.success(), "{:?}", text(&output));
         text(&output).0
     };
-    // To a pipe; to a file; to a file that standard output goes to as well.
+    // Progress to a pipe; to a file; to a file that standard output goes to as well.
     let log = dir.join("log");
     let name = log.display();
     for script in [
@@ -363,7 +363,7 @@ fn json_says_what_the_text_says() {
     };
     let clean = json("fsck -fn --json IMG", 0);
     assert_eq!((&clean["clean"], &clean["findings"]), (&true.into(), &Value::Array(vec![])));
-    // Root, hello, link, sub, inner.
+    // The root, hello, link, sub and inner.
     assert_eq!((&clean["counts"]["inodes"], &clean["counts"]["blocks"]), (&5.into(), &512.into()));
 
     let sound = fs::read(&image).unwrap();

@@ -1,4 +1,4 @@
-//! `betr info`: what an image says of itself, in every state that its log and its superblocks may be in.
+//! `betr info`: its output for every state of the log and the superblocks.
 
 use std::fs;
 use std::path::Path;
@@ -95,7 +95,7 @@ fn a_damaged_log_and_damaged_slots_are_told() {
     run("dev powercut IMG", &image, &dir, 0);
     let sound = fs::read(&image).unwrap();
     let value = json(&image, 0);
-    // A byte of the first group: those behind it vouch that it was there.
+    // A byte of the first group: the groups after it prove that it was complete.
     let mut bytes = sound.clone();
     bytes[0x40000 + 200] ^= 1;
     fs::write(&image, &bytes).unwrap();
@@ -111,7 +111,7 @@ fn a_damaged_log_and_damaged_slots_are_told() {
     assert_eq!(json(&image, 0)["superblocks"]["invalid"], serde_json::json!([slot]));
     let (out, _) = run("info IMG", &image, &dir, 0);
     assert!(out.contains(&format!("INVALID: [{slot}]")), "{out}");
-    // No slot at all.
+    // No valid slot.
     let (first, second) = (32 * 4096, bytes.len() - 16 * 4096);
     bytes[first..first + 16 * 4096].fill(1);
     bytes[second..].fill(1);

@@ -15,10 +15,10 @@ use rustix::termios::{ControlModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::support::{betr, run, scratch, small_image, text};
 
-/// The program may take so long until something is to be seen; on a busy machine that may be long.
+/// How long the tests wait for output of the program; generous, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program on a terminal of its own.
+/// A program on a pseudo-terminal of its own.
 struct OnTerminal {
     child: Child,
     master: File,
@@ -81,10 +81,10 @@ impl OnTerminal {
         }
     }
 
-    /// Waits for the end, and sees that the terminal is as it was.
+    /// Waits for the end of the program. The state of the terminal must be restored.
     fn end(mut self) -> Option<i32> {
         let status = self.child.wait().unwrap();
-        // Alternate screen and mouse are left, the cursor is back.
+        // The alternate screen and the mouse mode are left, and the cursor is visible.
         for code in ["\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h"] {
             self.wait_for(code);
         }
@@ -92,7 +92,7 @@ impl OnTerminal {
         assert_eq!(after.input_modes, self.before.input_modes);
         assert_eq!(after.output_modes, self.before.output_modes);
         assert_eq!(after.local_modes, self.before.local_modes);
-        // The speed of input is that of output whether it is spelt out or not (CIBAUD).
+        // CIBAUD: the speed of input equals that of output, whether it is set explicitly or not.
         let speed_of_input = ControlModes::from_bits_retain(0o2_003_600_000);
         assert_eq!(
             after.control_modes - speed_of_input,
@@ -103,7 +103,7 @@ impl OnTerminal {
 }
 
 impl Drop for OnTerminal {
-    /// Ends the program if a test has failed.
+    /// Kills the program if a test has failed.
     fn drop(&mut self) {
         let _ = (self.child.kill(), self.child.wait());
     }
@@ -114,7 +114,7 @@ fn size(terminal: &File, columns: u16, lines: u16) {
     tcsetwinsize(terminal, size).unwrap();
 }
 
-/// Whether there is what the tests need.
+/// Whether the prerequisites of the tests exist.
 fn has_terminals() -> bool {
     skip::need("setsid", skip::program("setsid").is_some())
         && skip::need("pseudo-terminals (/dev/ptmx)", Path::new("/dev/ptmx").exists())
@@ -136,7 +136,7 @@ fn it_draws_resizes_and_leaves_the_terminal_as_it_was() {
     terminal.wait_for("sound");
     size(&terminal.slave, 100, 30);
     terminal.wait_for("8 FINDINGS");
-    // Too small to draw, and back.
+    // A terminal too small to draw on, and a large one again.
     size(&terminal.slave, 20, 5);
     terminal.wait_for("betr inspect needs");
     size(&terminal.slave, 132, 43);

@@ -1,5 +1,5 @@
-//! `betr install`: what it puts where, what it leaves alone, and that the system's own programs then find
-//! and know betr.
+//! `betr install`: the installed files, the files that it leaves unchanged, and that the system's own programs then
+//! find and recognise betr.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -65,7 +65,7 @@ fn everything_is_where_the_system_looks_for_it() {
     ] {
         assert!(found.iter().any(|path| path == name), "{name}");
     }
-    // All but the record is reported, and nothing else is there.
+    // All files but the record are reported, and there are no others.
     let reported = out.lines().map(|line| line.strip_prefix("installed ").unwrap());
     let mut reported: Vec<_> =
         reported.map(|path| path.strip_prefix(prefix.to_str().unwrap()).unwrap()).collect();
@@ -138,7 +138,7 @@ fn another_version_is_replaced_and_what_somebody_changed_is_not() {
     fs::write(&page, "another version").unwrap();
     let (_, err) = install("--prefix DIR/p", &dir, 1);
     assert!(err.contains("man1/betr.1 is not from betr"), "{err}");
-    // As the version that installed it would have written it down.
+    // As the version that installed it would have recorded it.
     let hash = fingerprint(&page).0;
     let line = |line: &str| match line.ends_with("man1/betr.1") {
         true => format!("{hash}  share/man/man1/betr.1\n"),
@@ -149,7 +149,7 @@ fn another_version_is_replaced_and_what_somebody_changed_is_not() {
     let (out, _) = install("--prefix DIR/p", &dir, 0);
     assert!(out.contains(&format!("replaced {}\n", page.display())), "{out}");
     assert!(install("--prefix DIR/p", &dir, 0).0.lines().all(|line| line.starts_with("unchanged")));
-    // A record that is garbage is no permission.
+    // A malformed record permits no replacement.
     fs::write(&page, "another version").unwrap();
     fs::write(&record, b"\xff garbage").unwrap();
     install("--prefix DIR/p", &dir, 1);

@@ -1,4 +1,4 @@
-//! Archives onto what is there: merged, as layers of container images, compressed.
+//! Archives imported into existing trees: merged, as layers of container images, compressed.
 
 use std::fs;
 use std::path::Path;
@@ -9,8 +9,8 @@ use betr_cli::skip::{need, program};
 use crate::support::*;
 use crate::tree::assert_same;
 
-/// Makes `$1`, `$2` and `$3`, the layers of an image: with whiteouts, an opaque directory, hard links to members of
-/// earlier layers, a directory that becomes a file and the other way round, and paths through symbolic links.
+/// Creates `$1`, `$2` and `$3`, the layers of an image: with whiteouts, an opaque directory, hard links to members of
+/// earlier layers, a directory that becomes a file and vice versa, and paths through symbolic links.
 const LAYERS: &str = r#"set -e; umask 022
     layer() { find . -exec touch -hd "@$2" {} +; tar --sort=name --format=pax -cf "$1" .; cd ..; }
     mkdir one; cd one
@@ -34,7 +34,7 @@ const LAYERS: &str = r#"set -e; umask 022
     tar --format=pax -cf "$3" --no-recursion . ./usr ./usr/tool ./usr/tool-three ./.wh.opt ./missing ./missing/.wh.nothing ./lib/e ./lib/.wh.d ./usr/lib
     tar --delete -f "$3" ./usr/tool; cd .."#;
 
-/// Unpacks layers as their specification says, with tar and rm, into `out`.
+/// Unpacks layers by the rules of their specification, with tar and rm, into `out`.
 const UNPACK: &str = r#"set -e; mkdir out
     for layer; do
         tar -tf "$layer" | sed 's|^\./||' | grep -E '(^|/)\.wh\.' | while read -r path; do
@@ -70,7 +70,7 @@ fn layers_give_the_tree_that_others_unpack() {
     script(UNPACK, &dir, &paths);
     let image = dir.join("i");
     run("mkfs -q IMG 16M", &image, &dir, 0);
-    // Into a directory that does not exist, and then onto it.
+    // Into a directory that does not exist, and then into the result.
     for layer in ["1.tar", "2.tar", "3.tar"] {
         run(&format!("import -q --oci IMG DIR/{layer} /rootfs"), &image, &dir, 0);
         run("fsck -fn --data IMG", &image, &dir, 0);
@@ -112,7 +112,7 @@ fn a_tree_is_merged_with_what_is_there() {
         ] {
             assert_eq!(run(&format!("cat IMG /{file}"), &image, &dir, 0).0, text, "{source}");
         }
-        // A directory that is not empty does not make way, and then nothing has changed.
+        // A directory that is not empty is not replaced, and then nothing has changed.
         fs::create_dir_all(dir.join("bad")).unwrap();
         fs::write(dir.join("bad/sub"), "file").unwrap();
         let before = run("ls -lR IMG /", &image, &dir, 0).0;
@@ -144,7 +144,7 @@ fn compressed_archives_are_unpacked() {
         if !need(program_name, program(program_name).is_some()) {
             continue;
         }
-        // As one, and as two one behind the other.
+        // As one file, and as two concatenated ones.
         script(&format!(
             "{program_name} -c t.tar >t.tar.{name}; {program_name} -c part.aa >two.{name}; {program_name} -c part.ab >>two.{name}"
         ));
@@ -157,7 +157,7 @@ fn compressed_archives_are_unpacked() {
         piped.arg(&image).arg("16M").env("SOURCE_DATE_EPOCH", "1700000000");
         piped.write_stdin(packed.clone()).assert().success();
         assert_eq!(fingerprint(&image).0, expected, "{name}");
-        // What is damaged or cut off is no archive.
+        // A damaged or truncated archive is refused.
         let middle = packed.len() / 2;
         fs::write(dir.join("cut"), &packed[..middle]).unwrap();
         let mut broken = packed;

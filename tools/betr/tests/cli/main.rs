@@ -1,4 +1,4 @@
-//! The binary as its users meet it: options, exit codes, streams, and what becomes of files.
+//! The binary from the user's view: options, exit codes, streams, and changes of files.
 
 mod broken;
 mod commands;

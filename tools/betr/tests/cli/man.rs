@@ -1,4 +1,4 @@
-//! The manual and the completions: there is a page for every tool, and man(1) can show it.
+//! The manual and the completions: every tool has a page, and man(1) can show it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use betr_cli::skip::{need, program};
 
 use crate::support::*;
 
-/// The manual in a directory of its own, and the names of its first section.
+/// The manual in a directory of its own, and the names in its section 1.
 fn manual(dir: &Path) -> (PathBuf, Vec<String>) {
     let man = dir.join("a/man");
     let (out, _) = run("man DIR/a/man", dir, dir, 0);

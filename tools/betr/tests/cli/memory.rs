@@ -1,4 +1,4 @@
-//! How much memory the commands take that look at many files.
+//! Memory use of the commands that process many files.
 
 use std::fs;
 use std::path::Path;
@@ -24,15 +24,15 @@ fn image(dir: &Path, entries: u64) -> std::path::PathBuf {
     image
 }
 
-/// The most that a process has had in memory, in KiB, as long as it runs.
+/// The peak memory of a running process, in KiB.
 fn high_water(child: &Child) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix(" kB")?.parse().ok()
 }
 
-/// What a command has had in memory at the most, in KiB, and how many lines it has printed. One that is over before
-/// it is looked at runs again.
+/// The peak memory of a command, in KiB, and the number of lines that it has printed. A command that ends before it
+/// is observed runs again.
 fn peak(line: &str, image: &Path, dir: &Path) -> (u64, usize) {
     let mut runs = std::iter::repeat_with(|| observe(line, image, dir)).take(20);
     runs.find(|(peak, _)| *peak > 2000).expect("a run that can be looked at")

@@ -1,4 +1,4 @@
-//! `betr mkfs`: sizes, what it refuses, and what it leaves behind when it fails.
+//! `betr mkfs`: sizes, refusals, and the state after a failure.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ fn sizes_are_read_with_their_units() {
         let (out, err) = run(&format!("mkfs IMG {size}"), &image, &dir, 1);
         assert!(out.is_empty() && !err.is_empty() && !image.exists(), "{size}: {out}{err}");
     }
-    // Without a size: that of the file that is there.
+    // Without a size: that of the existing file.
     let image = dir.join("there");
     fs::File::create(&image).unwrap().set_len(3 << 20).unwrap();
     run("mkfs IMG", &image, &dir, 0);
@@ -66,7 +66,7 @@ fn what_holds_data_is_replaced_with_force_alone() {
             assert!(out.is_empty() && err.contains("-f"), "betr {line}: {err}");
             assert!(err.contains(&format!("already holds {what}")), "betr {line}: {err}");
         }
-        // A failure later on leaves the old image, too.
+        // A later failure keeps the old image, too.
         run("mkfs -f IMG 2M -d DIR/none", &image, &dir, 1);
         run("mkfs -f IMG 64K", &image, &dir, 1);
         assert!(fingerprint(&image) == before, "{image:?} was written to");
@@ -134,7 +134,7 @@ fn a_dry_run_makes_nothing_and_quiet_says_nothing() {
     for line in ["mkfs -q IMG 2M", "mkfs -qf IMG -d DIR/folder", "mkfs -qnf IMG 2M"] {
         assert_eq!(run(line, &image, &dir, 0), (String::new(), String::new()), "betr {line}");
     }
-    // What a real run would refuse is refused.
+    // A dry run is refused where a real one is.
     let (_, err) = run("mkfs -n IMG 2M", &image, &dir, 1);
     assert!(err.contains("already holds"), "{err}");
 }
@@ -197,7 +197,7 @@ fn a_target_without_room_leaves_nothing() {
         assert!(output.status.code().is_none() || err.contains("File too large"), "{err}");
         assert!(names(&dir.join("out")).is_empty());
     }
-    // A file system that is full before the image is.
+    // A host file system that becomes full before the image is complete.
     let mkfs = r#""$0" mkfs "$1/t.img" -d "$2""#;
     if let Some((listed, err, code)) = in_tmpfs(4 << 20, &dir.join("out"), mkfs, &dir.join("tree"))
     {
@@ -206,7 +206,7 @@ fn a_target_without_room_leaves_nothing() {
     }
 }
 
-/// Makes an image of `$2` in `$1` that is larger than it may be, and dies of it.
+/// Creates an image of `$2` in `$1` that exceeds the limit on file sizes.
 const LIMITED: &str = r#"ulimit -c 0; ulimit -f 2048; exec "$0" mkfs "$1/t.img" -d "$2""#;
 
 #[test]
@@ -235,12 +235,12 @@ fn a_block_device_is_refused_wiped_and_filled() {
     assert_eq!(run("cat IMG /file", path, &dir, 0).0, "contents");
     let probe = Command::new(blkid).arg("-p").arg(path).output().unwrap();
     assert!(!String::from_utf8_lossy(&probe.stdout).contains("ext4"));
-    // A program that has the device open keeps its file from being written, and the other way round.
+    // A file is locked while its loop device is open, and vice versa.
     let (_, err) = run("fsck -p IMG", &backing, &dir, 8);
     assert!(err.contains("loop device"), "{err}");
 }
 
-/// A loop device, which is given back when the test ends.
+/// A loop device, detached when the test ends.
 struct Loop(PathBuf, String);
 
 impl Drop for Loop {
@@ -264,7 +264,7 @@ fn what_cannot_be_renamed_over_is_written_in_place() {
     make(&at("expected"), 0);
     let expected = fingerprint(&at("expected")).0;
 
-    // All names of a file stay names of one file.
+    // All hard links to a file stay links to it.
     fs::create_dir(at("shut")).unwrap();
     fs::write(at("shut/one"), pattern(20 << 20)).unwrap();
     fs::hard_link(at("shut/one"), at("two")).unwrap();
@@ -272,7 +272,7 @@ fn what_cannot_be_renamed_over_is_written_in_place() {
     assert_eq!(fingerprint(&at("two")).0, expected);
     run("fsck -fn IMG", &at("two"), &dir, 0);
 
-    // What is refused leaves it alone; what fails leaves no image.
+    // A refusal leaves the file unchanged; a failure leaves no image.
     fs::remove_file(at("two")).unwrap();
     fs::hard_link(at("shut/one"), at("two")).unwrap();
     assert!(
@@ -286,7 +286,7 @@ fn what_cannot_be_renamed_over_is_written_in_place() {
     fs::remove_file(at("folder/large")).unwrap();
     fs::remove_file(at("two")).unwrap();
 
-    // A directory that may not be written.
+    // A directory without write permission.
     if let Some(mut nobody) = powerless(&dir) {
         crate::tree::set_mode(&at("shut/one"), 0o666);
         crate::tree::set_mode(&at("shut"), 0o555);
@@ -329,7 +329,7 @@ fn the_least_image_holds_its_contents_and_can_be_emptied() {
         let (_, err) = run(&format!("mkfs -qf DIR/j -d DIR/{from} {less}"), &image, &dir, 1);
         assert!(err.contains("do not fit") && err.contains("SIZE of 16 MiB"), "{err}");
         assert!(err.contains("--minimize"), "{err}");
-        // It is full, and not stuck.
+        // It is full, but files can still be deleted.
         run("import IMG DIR/tree /more", &image, &dir, 1);
         run("rm -r IMG /1 /2 /299", &image, &dir, 0);
         run("touch IMG /new", &image, &dir, 0);

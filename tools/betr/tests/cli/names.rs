@@ -1,4 +1,4 @@
-//! The names that mkfs(8) and fsck(8) look for: what the binary is when it is called by them.
+//! The names that mkfs(8), fsck(8) and mount(8) search for: the tool that the binary runs under each name.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use betr_cli::skip::{need, program};
 
 use crate::support::*;
 
-/// Links with both names, in a directory of their own.
+/// Links with all these names, in a directory of their own.
 fn links(dir: &Path) -> PathBuf {
     let bin = dir.join("bin");
     std::fs::create_dir(&bin).unwrap();
@@ -84,12 +84,12 @@ fn the_front_ends_of_the_system_find_it() {
     let (code, both) = run(&fsck, "-t betr -T -n -f IMG");
     assert!(code == Some(0) && both.contains("front: clean"), "{both}");
     assert_eq!(run(&fsck, "-t betr -T -n -p IMG").0, Some(16));
-    // What it does not know it gives to the checker, whose code it passes on.
+    // fsck(8) passes unknown options to the checker, whose exit code it returns.
     std::fs::write(&image, b"no image").unwrap();
     assert_eq!(run(&fsck, "-t betr -T -n IMG").0, Some(8));
 }
 
-/// mount(8) looks for its helpers in /sbin alone. In this namespace they are there.
+/// mount(8) searches its helpers only in /sbin; they are bound there in this mount namespace.
 #[test]
 fn mount_finds_it() {
     let (_guard, dir) = scratch();

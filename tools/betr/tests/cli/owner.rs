@@ -1,4 +1,4 @@
-//! Who owns what is imported.
+//! Owners of imported objects.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use betr_cli::skip::need;
 
 use crate::support::*;
 
-/// A tree with two owners, as a directory and as an archive; false where that cannot be made.
+/// A tree with two owners, as a directory and as an archive; `false` if it cannot be created.
 fn planted(dir: &Path) -> bool {
     let tree = dir.join("tree");
     fs::create_dir_all(tree.join("sub")).unwrap();
@@ -26,7 +26,7 @@ fn planted(dir: &Path) -> bool {
     true
 }
 
-/// The owners of the root, the file, the directory and the link in an image, below a path of it.
+/// The owners of the root, the file, the directory and the link, below a path of an image.
 fn owners(image: &Path, dir: &Path, below: &str) -> Vec<(u64, u64)> {
     let paths = ["", "/file", "/sub", "/sub/link"].map(|path| format!("{below}{path}"));
     let paths = paths.map(|path| if path.is_empty() { "/".to_owned() } else { path });
@@ -65,7 +65,7 @@ fn owners_are_forced_and_moved() {
             assert_eq!(owners(&image, &dir, "/new"), expected, "{options} {source}");
         }
     }
-    // Directories that nothing is said of belong to root, or whom it stands for.
+    // Directories that no member describes get owner and group 0, as the options map them.
     run("mkfs -qf IMG 4M --all-root --uid-offset 9", &image, &dir, 0);
     assert!(run("stat IMG /", &image, &dir, 0).0.contains("Owner: 9:0"));
 }

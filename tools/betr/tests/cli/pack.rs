@@ -1,5 +1,5 @@
-//! `betr pack` and `betr unpack`: a check finds the same in what is unpacked, contents are not in it, and what is no pack
-//! makes no image.
+//! `betr pack` and `betr unpack`: a check of the unpacked image gives the same findings, file contents are left out,
+//! and a malformed pack gives no image.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::support::*;
 
-/// What a check says of an image, values of the data index included, and how it ends; without hashes that it found. It
-/// is called by the same name always.
+/// The output of a check of an image, with the values of the data index, and its exit code; hashes that were found
+/// are masked. The image always has the same name.
 fn check(image: &Path) -> (Option<i32>, String) {
     let fsck = ["fsck", "-fn", "--data", "t.img"];
     let output = betr(fsck).current_dir(image.parent().unwrap()).output().unwrap();
@@ -18,7 +18,7 @@ fn check(image: &Path) -> (Option<i32>, String) {
     (output.status.code(), lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// Packs an image and unpacks it in a directory of its own; returns the new one, and the length of the pack.
+/// Packs an image, and unpacks it in a directory of its own. Returns the new image, and the length of the pack.
 fn through(options: &str, image: &Path, dir: &Path) -> (PathBuf, u64) {
     let folder = dir.join("unpacked");
     let _ = fs::remove_dir_all(&folder);
@@ -28,7 +28,7 @@ fn through(options: &str, image: &Path, dir: &Path) -> (PathBuf, u64) {
     (folder.join("t.img"), fs::metadata(folder.join("t.pack")).unwrap().len())
 }
 
-/// An image with a large file, small ones, and directories, under the name that [`check`] calls.
+/// An image with a large file, small ones, and directories, under the name that [`check`] uses.
 fn image(dir: &Path) -> PathBuf {
     let tree = dir.join("tree/sub");
     fs::create_dir_all(&tree).unwrap();
@@ -63,7 +63,7 @@ fn what_is_unpacked_is_the_image_without_contents() {
     assert!(has(&unpacked, b"at-the-root"));
     let (out, _) = run("cat IMG /at-the-root", &unpacked, &dir, 0);
     assert_eq!(out, "\0".repeat("a secret\n".len()));
-    // What is left of the image is all that it is packed from.
+    // Packing the unpacked image again gives the same.
     let (again, _) = through("", &unpacked.clone(), &dir.join("unpacked"));
     assert!(fs::read(again).unwrap() == fs::read(unpacked).unwrap());
     let list = "unpack -qf --originals DIR/list DIR/unpacked/t.pack DIR/new.img";
@@ -71,7 +71,7 @@ fn what_is_unpacked_is_the_image_without_contents() {
     let list = fs::read_to_string(dir.join("list")).unwrap();
     let blocks = list.lines().filter(|line| line.starts_with("b:0x") && line.contains(" 4096 "));
     assert!(blocks.count() > 10_000);
-    // With contents nothing is missing.
+    // With `--data` nothing is missing.
     let (unpacked, _) = through("--data", &image, &dir);
     run("fsck -fn --data IMG", &unpacked, &dir, 0);
     run("export -q IMG DIR/out", &unpacked, &dir, 0);
@@ -184,7 +184,7 @@ fn the_log_is_packed_with_what_it_binds() {
     let found = check(&image);
     assert!(found.0 == Some(0) && found.1.contains("L01"), "{found:?}");
     assert_eq!(check(&unpacked), found);
-    // The records can be brought in, in earnest.
+    // The log records can be replayed for real.
     run("fsck -p IMG", &unpacked, &dir, 0);
     assert_eq!(check(&unpacked).0, Some(0));
 }

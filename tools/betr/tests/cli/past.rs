@@ -1,4 +1,4 @@
-//! `--as-of`: the moments that an image remembers.
+//! `--as-of`: past states that an image still has.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,7 +21,7 @@ fn older_checkpoints_and_records_are_shown() {
         let (out, err) = run(&format!("ls IMG --as-of {moment}"), &image, &dir, 0);
         assert_eq!((&*out, &*err), ("link\nsecond\nsub\n", ""), "{moment}");
     }
-    // What the ring remembers is told by asking for what it does not.
+    // The error for a missing epoch lists the available ones.
     let (_, err) = run("ls IMG --as-of e:999", &image, &dir, 1);
     assert!(err.contains("no superblock of epoch 999 is left; the ring remembers e:"), "{err}");
     let epochs: Vec<&str> =
@@ -34,12 +34,12 @@ fn older_checkpoints_and_records_are_shown() {
         match output.status.code() {
             Some(0) => {
                 seen.push(out);
-                // Its log has been written over, and no record of it is before it.
+                // Its log has been overwritten, and all records that remain are younger.
                 let line = format!("dump IMG --as-of {epoch} log");
                 let (out, _) = run(&line, &image, &dir, 0);
                 assert!(out.starts_with("0 groups, 0 records, "), "{line}: {out}");
             }
-            // Its blocks have been written over, and that is said.
+            // Its blocks have been overwritten, and the message says so.
             Some(3) => assert!(
                 err.contains("what has been written over since is reported as damage"),
                 "{err}"
@@ -84,7 +84,7 @@ fn a_dump_shows_what_a_replay_makes() {
     assert!(fs::read(&image).unwrap() == before, "a look has changed the image");
 }
 
-/// What a damaged log has lost is missing in every view of now, and all say so.
+/// Records that a damaged log has lost are missing in every view of the present, and all tools say so.
 #[test]
 fn what_is_missing_is_said() {
     let (_guard, dir) = scratch();
@@ -99,7 +99,7 @@ fn what_is_missing_is_said() {
     assert_eq!(err, "");
 }
 
-/// What is named in another way than it has to be is told how.
+/// A name in the wrong form is answered with the right form.
 #[test]
 fn a_wrong_word_is_answered_with_the_right_one() {
     let (_guard, dir) = scratch();
@@ -120,7 +120,7 @@ fn a_wrong_word_is_answered_with_the_right_one() {
     assert!(help.contains("t:2026-11-23T10:00:00Z"), "{help}");
 }
 
-/// What the tools print of a path can be given back to them, whatever bytes it has.
+/// The tools accept paths as they print them, with any bytes.
 #[test]
 fn names_are_taken_as_they_are_printed() {
     let (_guard, dir) = scratch();
@@ -147,13 +147,13 @@ fn names_are_taken_as_they_are_printed() {
             assert!(line.ends_with("--path") || out.contains(&printed), "{line}: {out}");
         }
         takes("explain IMG", format!("k:{printed}").as_ref(), 0);
-        // As it is, where nothing in it looks like an escape.
+        // Unescaped, if nothing in it looks like an escape.
         let is_plain = betr_core::text::meant(&raw) == raw;
         takes("explain IMG", OsStr::from_bytes(&raw), i32::from(!is_plain));
     }
 }
 
-/// A disk that is full in the middle of it leaves no image, and is named.
+/// A disk that becomes full during the copy or the replay: no image is left, and the error names it.
 #[test]
 fn a_moment_without_room_leaves_nothing() {
     let (_guard, dir) = scratch();
@@ -163,7 +163,7 @@ fn a_moment_without_room_leaves_nothing() {
     run("dev powercut IMG", &image, &dir, 0);
     let before = fs::read(&image).unwrap();
     let used = fs::metadata(&image).unwrap().blocks() * 512;
-    // While it is copied; and once that has room, but what the replay writes has not.
+    // During the copy; and with room for the copy, but not for the writes of the replay.
     for bytes in [used / 2, used + 8192] {
         let apply = r#""$0" replay "$2" apply -o "$1/then.img""#;
         let Some((listed, err, code)) = in_tmpfs(bytes, &out, apply, &image) else { return };

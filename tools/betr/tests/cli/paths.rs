@@ -25,7 +25,7 @@ fn linked_image(dir: &Path) -> PathBuf {
     image
 }
 
-/// All that is in the image: names, types, sizes, owners, times.
+/// All objects in the image: names, types, sizes, owners, times.
 fn state(image: &Path, dir: &Path) -> String {
     run("ls -lR --json IMG", image, dir, 0).0
 }
@@ -46,7 +46,7 @@ fn what_a_path_does_not_lead_to_is_left_alone() {
         ("mv IMG /sub/deep/.. /moved", "invalid argument"),
         ("mv IMG / /moved", "invalid argument"),
         ("rm -d IMG /sub/deep/deeper/.", "'.' or '..' is not removed"),
-        // A trailing slash requires a directory; a symbolic link to one is no entry to remove.
+        // A trailing slash requires a directory; a symbolic link to a directory cannot be removed that way.
         ("rm IMG /hello/", "/hello/: not a directory"),
         ("rm IMG /to-sub/", "/to-sub/: not a directory"),
         ("rm -r IMG /to-sub/", "/to-sub/: not a directory"),
@@ -109,7 +109,7 @@ fn what_a_path_does_not_lead_to_is_left_alone() {
         ("salvage -n --only /nothing/../hello IMG", "no such file"),
         ("prove IMG /nothing/../hello -o DIR/out", "no such file"),
         ("replay IMG blame /nothing/../hello", "depends on the tree"),
-        // Existing entries cannot be made.
+        // Existing entries cannot be created.
         ("mkdir IMG /sub/", "file exists"),
         ("mkdir IMG /sub/.", "file exists"),
         ("mkdir IMG /sub/..", "file exists"),
@@ -272,7 +272,7 @@ fn contents_of_directories_are_copied_into_others() {
     let modes: Vec<&str> = modes.lines().map(|line| &line[..10]).collect();
     assert_eq!(modes, ["drwx--x--x", "drwx------", "-rw-r--r--"]);
     assert!(run("ls -l IMG /other/inner", &image, &dir, 0).0.contains(" 10000 "));
-    // From the host, and to it.
+    // From the host, and to the host.
     run("cp -r IMG DIR/folder/. :/other", &image, &dir, 0);
     assert_eq!(run("cat IMG /other/below/leaf", &image, &dir, 0).0, "leaf");
     fs::create_dir(dir.join("out")).unwrap();
@@ -283,7 +283,7 @@ fn contents_of_directories_are_copied_into_others() {
     assert!(err.contains("exists already"), "{err}");
     run("cp -r IMG :/sub DIR/out", &image, &dir, 0);
     assert_eq!(names(&dir.join("out")), ["deep", "inner", "sub", "there"]);
-    // A missing destination is made.
+    // A missing destination is created.
     run("cp -r IMG :/sub/. :/fresh", &image, &dir, 0);
     assert_eq!(find("/fresh/deep"), "/fresh/deep\n/fresh/deep/file\n/fresh/deep/deeper\n");
     // An existing object of another type is an error at any depth, and nothing changes.

@@ -1,4 +1,4 @@
-//! Plans of repairs: made beside an image, looked through, applied, and taken back.
+//! Plans of repairs: created beside an image, inspected, applied, and undone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::fsck::{block, slot_at, superblock};
 use crate::support::*;
 
-/// An image one slot of whose superblock ring is garbage.
+/// An image with garbage in one slot of its superblock ring.
 fn dirty_image(dir: &Path) -> PathBuf {
     let image = small_image(dir);
     let mut bytes = fs::read(&image).unwrap();
@@ -34,8 +34,8 @@ fn lost_image(dir: &Path) -> (PathBuf, u64) {
     (image, (newest.birth.epoch.0 - 1) % 16 * 2)
 }
 
-/// A disk that is full in the middle of a repair, wherever that is tried or kept: the image stays, and the error names the
-/// place.
+/// A disk that becomes full during a repair, where the repair is tried or where its plan is stored: the image is
+/// unchanged, and the error names the place.
 #[test]
 fn a_repair_without_room_leaves_the_image_alone() {
     let (_guard, dir) = scratch();
@@ -64,11 +64,11 @@ fn a_repair_beside_an_image_leaves_it_alone() {
     assert!(out.contains(": S01: ") && out.contains("the image is as it was"), "{out}");
     assert!(out.contains("small.img: repaired in ") && err.is_empty(), "{out}{err}");
     assert!(out.lines().last().unwrap().contains(": clean, "), "{out}");
-    // Seen through the plan it is clean, and in no need of a replay.
+    // Seen through the plan the image is clean, and needs no replay.
     let (out, _) = run("fsck -fn --overlay DIR/plan IMG", &image, &dir, 0);
     assert!(out.contains(": clean, ") && out.lines().count() == 1, "{out}");
     run("fsck -fn IMG", &image, &dir, 4);
-    // What is there stays.
+    // An existing plan is not overwritten.
     let plan = fingerprint(&dir.join("plan"));
     for line in ["fsck -y --overlay DIR/plan IMG", "fsck -p --plan --overlay DIR/plan IMG"] {
         let (out, err) = run(line, &image, &dir, 8);
@@ -105,7 +105,7 @@ fn a_plan_is_applied_and_taken_back() {
     assert!(block(&repaired, slot_at(&repaired, 9)).iter().all(|byte| *byte == 0));
     run("fsck -fn IMG", &image, &dir, 0);
 
-    // Again there is nothing to do; and the same words keep the same inverse, but no other.
+    // A second run has nothing to do. The same command keeps the existing inverse, and writes no other.
     let (out, _) = run("fsck --apply DIR/plan IMG", &image, &dir, 0);
     assert!(out.contains("nothing to do"), "{out}");
     assert!(fs::read(&image).unwrap() == repaired);
@@ -119,15 +119,15 @@ fn a_plan_is_applied_and_taken_back() {
     assert!(out.contains("nothing to do"), "{out}");
     run("fsck --apply DIR/plan --undo DIR/back IMG", &image, &dir, 1);
     assert!(fs::read(&image).unwrap() == repaired);
-    // The plan itself takes it back, too.
+    // The plan itself also serves to undo.
     run("undo IMG DIR/plan", &image, &dir, 0);
     assert!(fs::read(&image).unwrap() == before);
-    // A file that is something else is not written over, and then nothing is.
+    // A file that is not a plan is not overwritten, and then nothing is applied.
     fs::write(dir.join("mine"), "mine").unwrap();
     let (_, err) = run("fsck --apply DIR/plan --undo DIR/mine IMG", &image, &dir, 8);
     assert!(err.contains("mine is there already") && err.contains("nothing was written"), "{err}");
     assert!(fs::read(&image).unwrap() == before);
-    // Each is called by its own name.
+    // An undo plan is refused, with the right command.
     let (_, err) = run("fsck --apply DIR/back IMG", &image, &dir, 8);
     assert!(err.contains("betr undo"), "{err}");
 }
@@ -143,7 +143,7 @@ fn a_repair_keeps_what_takes_it_back() {
         run("fsck -fn IMG", &image, &dir, 0);
         run("undo IMG DIR/back", &image, &dir, 0);
         assert!(fs::read(&image).unwrap() == before, "betr {line}");
-        // It is not written over.
+        // It is not overwritten.
         run(line, &image, &dir, 8);
         assert!(fs::read(&image).unwrap() == before);
     }
@@ -157,7 +157,7 @@ fn what_was_cut_off_goes_on() {
     run("fsck -y --overlay DIR/plan IMG", &image, &dir, 1);
     run("fsck --apply DIR/plan --undo DIR/back IMG", &image, &dir, 1);
     let after = fs::read(&image).unwrap();
-    // A sector of the first group has arrived, and nothing else.
+    // Only one sector of the first group has been written.
     run("undo IMG DIR/back", &image, &dir, 0);
     let plan: Value = serde_json::from_str(&run("fsck --plan IMG", &image, &dir, 4).0).unwrap();
     assert!(plan["groups"].as_u64().unwrap() > 1, "{plan}");
@@ -256,7 +256,7 @@ fn without_a_repair_there_is_no_file() {
     let (out, _) = run("fsck -f --plan IMG", &image, &dir, 0);
     let plan: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((&plan["findings"], &plan["changes"]), (&Value::Array(vec![]), &plan["findings"]));
-    // What cannot be repaired has no plan either.
+    // An image that cannot be repaired has no plan.
     let (_guard, dir) = scratch();
     let image = dir.join("broken.img");
     run("dev make-broken S03 IMG", &image, &dir, 0);
@@ -287,7 +287,7 @@ fn options_that_contradict_each_other_are_refused() {
     }
 }
 
-/// Hashes and paths differ from run to run.
+/// Masks hashes and paths, which differ from run to run.
 fn masked(json: &str, dir: &Path) -> String {
     let json = json.replace(dir.to_str().unwrap(), "DIR");
     let word = |word: &str| {
@@ -306,11 +306,11 @@ fn a_plan_is_shown_for_review() {
     assert_eq!(err, "");
     assert!(fingerprint(&image) == before);
     insta::assert_snapshot!(masked(&out, &dir));
-    // Beside a file it says the same, but for what is random.
+    // With a plan in a file the output is the same, except for random values.
     let (beside, _) = run("fsck -p --plan --overlay DIR/plan IMG", &image, &dir, 1);
     assert_eq!(masked(&beside, &dir), masked(&out, &dir));
     let shown: Value = serde_json::from_str(&beside).unwrap();
-    // So does the file, and how far it has come.
+    // The file gives the same output, and the progress of applying it.
     assert_eq!(run("fsck --apply DIR/plan --plan IMG", &image, &dir, 0).0, beside);
     assert!(fingerprint(&image) == before);
     run("fsck --apply DIR/plan IMG", &image, &dir, 1);
@@ -428,6 +428,6 @@ fn what_a_plan_is_laid_over_cannot_be_changed() {
         assert!(err.contains("not for this image"), "{err}");
     }
     assert!(fingerprint(&image) == before);
-    // Without a plan it is opened to be written.
+    // Without a plan the shell opens the image for writing.
     shell(&["-c", "ls --overlay x /", "IMG"], 2, "say it to the shell");
 }

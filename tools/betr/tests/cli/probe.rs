@@ -1,4 +1,4 @@
-//! `betr probe`: what it says, in the words of blkid(8), which is asked where it is there.
+//! `betr probe`: its output is compared with that of blkid(8), if that is installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,7 @@ fn labelled(dir: &Path, label: &str) -> std::path::PathBuf {
     image
 }
 
-/// Shows a file of the host to probe, which must end with `code` and say nothing on standard output if that
-/// is not 0.
+/// Probes a file. The exit code must be `code`; if that is not 0, standard output must be empty.
 fn probe(line: &str, image: &Path, code: i32) -> (String, String) {
     let (out, err) = run(&format!("probe {line} IMG"), image, image, code);
     assert!(code == 0 || out.is_empty(), "{out}");
@@ -113,7 +112,7 @@ fn others_are_known_by_type() {
     device(&[btrfs, (0, b"XFSB")]);
     let (_, err) = probe("-o export", &file, 8);
     assert!(err.contains("ambivalent: it holds btrfs, xfs"), "{err}");
-    // Neither a partition table nor an archive is what a file system is.
+    // A partition table or an archive is not a file system.
     device(&[(510, b"\x55\xaa")]);
     assert_eq!(probe("", &file, 2), Default::default());
     device(&[(510, b"\x55\xaa"), btrfs]);
@@ -129,7 +128,7 @@ fn what_is_left_of_another_file_system_is_ambivalent() {
     fs::write(&image, &bytes).unwrap();
     let (_, err) = probe("", &image, 8);
     assert!(err.contains("t.img: ambivalent: it holds betr, xfs"), "{err}");
-    // An identity block that does not verify is none.
+    // An identity block that does not verify is ignored.
     bytes[IDENTITY_AT as usize + 100] ^= 1;
     fs::write(&image, &bytes).unwrap();
     assert_eq!(probe("-o value", &image, 0).0, "xfs\n");
@@ -162,7 +161,7 @@ fn it_ends_as_blkid_does() {
         fs::write(&file, vec![0; bytes as usize]).unwrap();
         assert_eq!(probe("", &file, 2), Default::default(), "{name}");
     }
-    // The magic at the very end.
+    // The file ends right after the magic.
     let mut bytes = fs::read(&image).unwrap();
     bytes.truncate(IDENTITY_AT as usize + 8);
     fs::write(dir.join("almost"), bytes).unwrap();
@@ -176,7 +175,7 @@ fn it_ends_as_blkid_does() {
         let (_, err) = probe("", &dir.join(path), 2);
         assert!(err.contains(said), "{err}");
     }
-    // One of several suffices, and the others are named.
+    // One recognised device of several suffices, and the failing ones are named.
     let (out, err) = run("probe -o export DIR/none IMG DIR/zeros IMG", &image, &dir, 0);
     assert_eq!(out.matches("TYPE=betr\n").count(), 2);
     assert!(out.contains("\n\nDEVNAME=") && err.contains("none does not exist"), "{out}{err}");
@@ -201,7 +200,7 @@ fn no_lock_stops_it_and_it_leaves_no_trace() {
     assert!(fingerprint(&image) == before);
 }
 
-/// `eval` of the export form sets the variables to the values of the image, and runs nothing.
+/// `eval` of the export form sets the variables to the exact values of the image, and executes nothing.
 #[test]
 fn a_shell_takes_every_label_for_what_it_is() {
     let (_guard, dir) = scratch();
@@ -228,7 +227,7 @@ fn a_shell_takes_every_label_for_what_it_is() {
     }
     for label in labels {
         let image = labelled(&dir, label);
-        // The name of the image comes from others, too.
+        // The name of the image is untrusted, too.
         let odd = dir.join("t;touch pwned;.img");
         fs::rename(image, &odd).unwrap();
         let (out, _) = probe("-o export", &odd, 0);
@@ -258,8 +257,8 @@ fn labels_are_printed_as_blkid_prints_them() {
             Command::new(mkfs.as_ref().unwrap()).args(["-qF", "-L", label]).arg(&other).status();
         assert!(made.unwrap().success());
         let image = labelled(&dir, label);
-        // How blkid prints what is not ASCII to people depends on its version and locale. For shells it leaves some
-        // characters alone that are not safe.
+        // blkid's output of non-ASCII characters for people depends on its version and locale. For shells it leaves
+        // some unsafe characters unescaped.
         let forms = match (label.is_ascii(), label.contains(['&', '?', '#', '/'])) {
             (false, _) => &["udev"][..],
             (true, true) => &["udev", "full", "value"],

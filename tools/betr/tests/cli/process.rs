@@ -1,4 +1,4 @@
-//! Streams that end or fill up, and signals: what the process owes to those around it.
+//! Streams that are closed or full, and signals.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::*;
 
-/// Runs a command line, reads some bytes of its output, and closes the pipe; the tool must end with `code`.
+/// Runs a command line, reads some bytes of its output, and closes the pipe. The tool must end with `code`.
 fn reader_leaves(line: &str, image: &Path, code: i32, read: impl FnOnce(&mut dyn BufRead)) {
     let mut child = Command::new(BETR)
         .args(words(line, image, image))
@@ -28,7 +28,7 @@ fn a_reader_that_leaves_a_listing_is_no_error() {
     let (_guard, dir) = scratch();
     let tree = dir.join("tree");
     fs::create_dir(&tree).unwrap();
-    // More names than a pipe and the buffers before it take in.
+    // More names than fit into a pipe and the buffers before it.
     for number in 0..1500 {
         fs::write(tree.join(format!("{number:0200}")), "").unwrap();
     }
@@ -42,9 +42,9 @@ fn a_reader_that_leaves_a_listing_is_no_error() {
             assert!(first.ends_with('\n'), "betr {line}");
         });
     }
-    // Contents are no listing.
+    // File contents are data, not a listing.
     reader_leaves("cat IMG /large", &image, 1, |out| out.read_exact(&mut [0; 3]).unwrap());
-    // The findings count even if their output was not read.
+    // The exit code shows the findings even if the output was not read.
     reader_leaves("fsck -fn IMG", &image, 0, |_| ());
     fs::File::options().write(true).open(&image).unwrap().set_len(1 << 20).unwrap();
     reader_leaves("fsck -fn IMG", &image, 4, |_| ());
@@ -92,7 +92,7 @@ fn data_that_is_cut_off_is_a_failure() {
     closed_output("diff IMG IMG", &image, 0);
 }
 
-/// What the host refuses is a warning and a failure. The rest is copied.
+/// Details that the host refuses give a warning and a failure. The rest is copied.
 #[test]
 fn what_the_host_refuses_is_a_failure() {
     let (_guard, dir) = scratch();
@@ -161,7 +161,7 @@ fn all_of_standard_input_is_taken() {
     let listed = |line: &str, image: &Path| run(line, image, &dir, 0).0;
     let whole = listed("ls -R IMG", &dir.join("new.img"));
     assert_eq!(listed("ls -R IMG /unpacked", &image), whole);
-    // A device may have no end.
+    // A device may be endless.
     run("import -q --tar IMG /dev/zero /nothing", &image, &dir, 0);
 }
 

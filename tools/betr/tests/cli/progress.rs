@@ -1,4 +1,4 @@
-//! Progress on a terminal: a line that is drawn after a second, and wiped at the end.
+//! Progress on a terminal: a line that appears after a second, and is erased at the end.
 
 use std::fs;
 use std::process::Command;
@@ -7,10 +7,10 @@ use betr_cli::skip::need;
 
 use crate::support::*;
 
-/// What the line of an import begins with.
+/// The prefix of the line for an import.
 const LINE: &str = "Importing: ";
 
-/// Imports from a pipe that stays open for a while; what is shown meanwhile.
+/// Imports from a pipe that stays open for a while. Returns the output on the terminal.
 fn imported(dir: &std::path::Path, term: &str, seconds: &str, end: &str) -> Option<String> {
     if !need("script(1)", Command::new("script").arg("--version").output().is_ok()) {
         return None;
@@ -41,7 +41,7 @@ fn a_line_is_drawn_and_wiped() {
     let (_guard, dir) = scratch_with_archive();
     let Some(out) = imported(&dir, "xterm", "3", "") else { return };
     assert!(out.contains(&format!("{LINE}1 files and directories, 97.7 KiB")), "{out:?}");
-    // The last that is drawn is wiped before the result is printed.
+    // The last line is erased before the result is printed.
     let (line, rest) = out.rsplit_once(LINE).unwrap();
     assert!(line.contains('\r') || rest.contains('\r'), "{out:?}");
     assert!(rest.contains("\u{1b}[2K") || rest.contains("\u{1b}[K"), "{out:?}");

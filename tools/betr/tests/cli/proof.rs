@@ -1,4 +1,4 @@
-//! `betr verify`, `prove` and `verify-proof`: what is so ends with 0, and nothing else does.
+//! `betr verify`, `prove` and `verify-proof`: exit code 0 only for true statements.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::*;
 
-/// The root hash, as `info` says it.
+/// The root hash that `info` prints.
 fn root(image: &Path, dir: &Path) -> String {
     let info: Value = serde_json::from_str(&run("info --json IMG", image, dir, 0).0).unwrap();
     info["root_hash"].as_str().unwrap().to_owned()
@@ -27,7 +27,7 @@ fn an_image_is_the_one_of_its_root_hash() {
     let (_, err) = run(&format!("verify --root {other} IMG"), &image, &dir, 1);
     assert!(err.contains(&format!("expected root {other}, found {hash}")), "{err}");
     run("verify --root 00 IMG", &image, &dir, 2);
-    // Contents that rot have the same root, and do not verify.
+    // With corrupt contents the root is the same, but they do not verify.
     let mut bytes = fs::read(&image).unwrap();
     let at = bytes.windows(6).position(|window| window == b"hello\n").unwrap();
     bytes[at] ^= 1;

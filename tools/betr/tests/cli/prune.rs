@@ -1,4 +1,4 @@
-//! `betr snapshot prune`: which snapshots rules keep, and that the others are dropped.
+//! `betr snapshot prune`: the rules that keep snapshots, and that the others are dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::support::*;
 const MONDAY: i64 = 1_704_088_800;
 const HOUR: i64 = 3600;
 
-/// An image with snapshots, one for each count of hours after that Monday.
+/// An image with snapshots at the given numbers of hours after that Monday.
 fn image_with(dir: &Path, snapshots: &[(&str, i64)]) -> PathBuf {
     let image = small_image(dir);
     for (name, hours) in snapshots {
@@ -104,7 +104,7 @@ fn what_no_rule_keeps_is_dropped() {
     assert_eq!(listed(&image), ["mon-1", "tue", "wed-2"]);
     run("fsck -fn --data IMG", &image, &dir, 0);
 
-    // With nothing to drop nothing is written.
+    // If there is nothing to drop, nothing is written.
     age(&image);
     let before = fingerprint(&image);
     run(&format!("snapshot prune IMG {rules}"), &image, &dir, 0);
@@ -131,7 +131,7 @@ fn a_clock_that_went_back_confuses_nothing() {
     let (_guard, dir) = scratch();
     let all = [("old", 0), ("future", 200_000), ("back-1", 24), ("back-2", 24), ("back-0", 1)];
     let image = image_with(&dir, &all);
-    // The order is that in which they were taken; a day is a day.
+    // The order is that of the epochs, and days are those of the wall time.
     run("snapshot prune -q IMG --keep-daily 3", &image, &dir, 0);
     assert_eq!(listed(&image), ["future", "back-2", "back-0"]);
     let mut prune = betr(words("snapshot prune IMG --keep-within 20h", &image, &dir));

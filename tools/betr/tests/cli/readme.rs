@@ -1,4 +1,4 @@
-//! The examples of the documents, run as they stand there. `BETR_BLESS=1` writes what they print into the documents.
+//! Runs the examples in the documents as they are. `BETR_BLESS=1` writes their output into the documents.
 
 use std::fs;
 use std::path::Path;
@@ -14,9 +14,9 @@ struct Example {
     output: String,
 }
 
-/// A piece of a document.
+/// A part of a document.
 enum Piece {
-    /// Lines that are no example.
+    /// Lines outside of examples.
     Text(String),
     Example(Example),
 }
@@ -46,7 +46,7 @@ fn pieces(text: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Runs all commands in one shell; a line of its own ends the output of each.
+/// Runs all commands in one shell; an end marker separates their outputs.
 fn run_all(examples: &[&mut Example], dir: &Path) -> Vec<String> {
     const END: &str = "=== end of example ===";
     let commands =
@@ -78,7 +78,7 @@ fn can_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists()
 }
 
-/// Runs the examples of a document, and compares or writes what they print.
+/// Runs the examples of a document, and compares or replaces their output.
 fn check(document: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
     let mut pieces = pieces(&fs::read_to_string(&path).unwrap());

@@ -1,5 +1,5 @@
-//! The same tree under the same UUID and `SOURCE_DATE_EPOCH` gives the same image, however and wherever
-//! the tree was made.
+//! The same tree with the same UUID and `SOURCE_DATE_EPOCH` gives the same image, however and wherever the tree was
+//! created.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use crate::tree::{set_mode, set_times, set_xattr};
 
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
-/// A tree that is the same whatever the order in which it is made.
+/// A tree that does not depend on the order in which it is created.
 fn grow(root: &Path, reversed: bool) {
     let mut names: Vec<String> = (0..40).map(|i| format!("d{}/e{}/f{i}", i % 3, i % 5)).collect();
     if reversed {
@@ -28,7 +28,7 @@ fn grow(root: &Path, reversed: bool) {
     set_mode(&root.join(first), 0o600);
     symlink("f0", root.join("s")).unwrap();
     match reversed {
-        // As zeros, and as a hole.
+        // As written zeros, and as a hole.
         true => fs::write(root.join("zeros"), vec![0; 20_000]).unwrap(),
         false => fs::File::create(root.join("zeros")).unwrap().set_len(20_000).unwrap(),
     }

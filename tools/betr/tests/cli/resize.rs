@@ -1,4 +1,4 @@
-//! Images that grow.
+//! Growing images.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ fn an_image_grows_with_all_that_it_holds() {
     assert!(fs::read(dir.join("back")).unwrap() == pattern(30 << 20));
 }
 
-/// A size that is too near leaves the file as long as it was.
+/// After a refused size the file has its old length.
 #[test]
 fn what_is_refused_leaves_the_file_as_it_was() {
     let (_guard, dir) = scratch();
@@ -45,7 +45,8 @@ fn what_is_refused_leaves_the_file_as_it_was() {
     run("fsck -fn IMG", &image, &dir, 0);
 }
 
-/// An image that goes back to a checkpoint of before it grew is smaller than its file, and grows to its old size first.
+/// After a rollback to a checkpoint before its growth, an image is smaller than its file; it first grows to its old
+/// size.
 #[test]
 fn an_image_that_went_back_grows_again() {
     let (_guard, dir) = scratch();
@@ -53,7 +54,7 @@ fn an_image_that_went_back_grows_again() {
     run("mkfs -q IMG 130M", &image, &dir, 0);
     run("mkdir IMG /a", &image, &dir, 0);
     run("resize IMG 200M", &image, &dir, 0);
-    // The checkpoint before the last one, by its slot.
+    // The slot of the checkpoint before the last one.
     let (out, _) = run("dump IMG super", &image, &dir, 0);
     let slots = out.lines().filter(|line| line.starts_with(" slot") && line.contains("epoch"));
     let slots: Vec<&str> = slots.filter_map(|line| line.split_whitespace().nth(1)).collect();

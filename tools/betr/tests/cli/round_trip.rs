@@ -1,5 +1,4 @@
-//! What goes into an image comes out of it: types, modes, owners, links, sizes, contents, times and
-//! extended attributes.
+//! Import and export preserve types, modes, owners, links, sizes, contents, times and extended attributes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +11,7 @@ use serde_json::Value;
 use crate::support::*;
 use crate::tree::{assert_same, plant, read, set_xattr};
 
-/// How much of the machine's own files is enough.
+/// The most data, in bytes, to copy of the machine's own files.
 const REAL_BYTES: u64 = 16 << 20;
 
 /// A planted tree in `dir`.
@@ -32,12 +31,12 @@ fn everything_survives_mkfs_and_export() {
     run("fsck -fn --data IMG", &image, &dir, 0);
     run("export IMG DIR/out", &image, &dir, 0);
     assert_same(&tree, &dir.join("out"));
-    // The tree that was read is as it was, too; and a hole is a hole again.
+    // The source tree is unchanged, too; and a hole is a hole again.
     for name in ["sparse", "hole", "zeros"] {
         let meta = fs::metadata(dir.join("out").join(name)).unwrap();
         assert!(meta.blocks() * 512 <= 64 << 10, "{name} takes {} blocks", meta.blocks());
     }
-    // An empty directory that is there is as good as none.
+    // An existing empty directory serves as the destination.
     fs::create_dir(dir.join("ready")).unwrap();
     run("export IMG DIR/ready", &image, &dir, 0);
     assert_same(&tree, &dir.join("ready"));
@@ -47,7 +46,7 @@ fn everything_survives_mkfs_and_export() {
 fn an_image_without_a_size_is_large_enough() {
     let (_guard, dir) = scratch();
     let (tree, image) = (planted(&dir), dir.join("t.img"));
-    // A giant hole would ask for a giant image.
+    // mkfs would make the image large enough for a giant hole.
     fs::remove_file(tree.join("hole")).unwrap();
     run("mkfs -q IMG -d DIR/tree", &image, &dir, 0);
     run("fsck -fn IMG", &image, &dir, 0);
@@ -73,7 +72,7 @@ fn everything_survives_import_and_export_of_one_path() {
     assert_same(&tree.join("kinds/fifo"), &dir.join("pipe"));
     run("export IMG /copy/sub DIR/sub", &image, &dir, 0);
     assert_same(&tree.join("sub"), &dir.join("sub"));
-    // Without what was put into the copy.
+    // Without the entry that was added to the copy.
     run("export IMG /copy DIR/out", &image, &dir, 0);
     fs::remove_file(dir.join("out/empty/l")).unwrap();
     let times = fs::metadata(tree.join("empty")).unwrap();
@@ -172,7 +171,7 @@ fn import_replaces_nothing_and_fails_without_a_trace() {
         assert!(words.iter().all(|word| err.contains(word)), "betr {line}: {err}");
         assert!(fingerprint(&image) == before, "betr {line} changed the image");
     }
-    // More than there is room for.
+    // More than fits into the image.
     fs::write(dir.join("large"), pattern(4 << 20)).unwrap();
     let (_, err) = run("import IMG DIR/large /large", &image, &dir, 1);
     assert!(err.contains("no space left"), "{err}");
@@ -224,7 +223,7 @@ fn export_replaces_nothing() {
     assert_eq!(fs::read(dir.join("file")).unwrap(), b"from the host\n");
 }
 
-/// The tree itself, or the largest directory in it that is small enough.
+/// The tree itself, or the largest directory in it below the limit.
 fn real_tree(root: &Path) -> Option<PathBuf> {
     let size = |path: &Path| read_size(path, 0);
     if size(root) <= REAL_BYTES {

@@ -1,4 +1,4 @@
-//! `betr salvage`: what comes out of damaged images, what is said of the rest, and that the image stays as it is.
+//! `betr salvage`: the files from damaged images, the report of the rest, and that the image is unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::fsck::{slot_at, structures, superblock};
 use crate::support::*;
 use crate::tree::{assert_same, plant};
 
-/// Damages the small image; returns it, and an export of it from before.
+/// Damages the small image. Returns it, and an export that was made before.
 fn damaged(dir: &Path, damage: impl FnOnce(&mut Vec<u8>)) -> (PathBuf, PathBuf) {
     let image = small_image(dir);
     run("export -q IMG DIR/before", &image, dir, 0);
@@ -28,7 +28,7 @@ fn damaged(dir: &Path, damage: impl FnOnce(&mut Vec<u8>)) -> (PathBuf, PathBuf) 
     (image, dir.join("before"))
 }
 
-/// Salvages into `out`; the image stays as it is, and the report as JSON and of a dry run is the same.
+/// Salvages into `out`. The image must be unchanged, and the reports as JSON and of a dry run must be the same.
 fn salvage(image: &Path, dir: &Path, code: i32) -> (String, Vec<Value>) {
     let before = fingerprint(image);
     let there = names(dir);
@@ -90,7 +90,7 @@ fn a_sound_image_comes_out_as_a_whole() {
     assert_eq!((text.lines().count(), entries.len()), (1, 1), "{text}");
     assert_same(&dir.join("export"), &dir.join("out"));
     assert_same(&dir.join("tree"), &dir.join("out"));
-    // Everything by name, and a part of it.
+    // The report of every name, and a part of the tree.
     let (text, _) = run("salvage -nv IMG", &image, &dir, 0);
     assert!(text.contains("/file-4097: complete\n"), "{text}");
     run("salvage --only /sub IMG DIR/sub", &image, &dir, 0);
@@ -128,7 +128,7 @@ fn a_block_of_a_file_that_is_damaged_is_a_hole() {
     let mut expected = pattern(10_000);
     expected[4096..8192].fill(0);
     assert!(fs::read(dir.join("out/sub/inner")).unwrap() == expected);
-    // Nothing else differs.
+    // There is no other difference.
     for tree in [&before, &dir.join("out")] {
         fs::remove_file(tree.join("sub/inner")).unwrap();
         crate::tree::set_times(&tree.join("sub"), 1, 0);
@@ -172,7 +172,7 @@ fn without_a_table_page_all_is_found() {
         let (_, page) = structures(bytes).into_iter().find(|(code, _)| *code == "T01").unwrap();
         bytes[page..page + 4096].fill(0);
     });
-    // Whether what is found is the newest cannot be seen.
+    // Whether the found nodes are the newest is unknown.
     let (text, _) = salvage(&image, &dir, 3);
     assert!(text.contains("a part of the allocation table is lost"), "{text}");
     assert!(text.contains(": 3 complete, 0 partial, 0 lost, 10006 bytes\n"), "{text}");
@@ -243,7 +243,7 @@ fn a_checkpoint_whose_superblock_is_lost_is_found() {
     assert!(err.contains("choose another"), "{err}");
 }
 
-/// Where the newest superblock is lost, and the space map with it, an older checkpoint serves.
+/// If the newest superblock and the space map are lost, an older checkpoint serves, and the report says so.
 #[test]
 fn an_older_checkpoint_serves_and_is_said() {
     let (_guard, dir) = scratch();
@@ -261,7 +261,7 @@ fn an_older_checkpoint_serves_and_is_said() {
     let (text, _) = salvage(&image, &dir, 3);
     let older = format!("the older one of epoch {}\n", newest.birth.epoch.0 - 1);
     assert!(text.contains("the newest checkpoint is lost") && text.contains(&older), "{text}");
-    // What is there is whole.
+    // The existing files are complete.
     assert!(text.contains(" 0 partial, 0 lost, "), "{text}");
     assert!(fs::read(dir.join("out/sub/inner")).unwrap() == pattern(10_000));
 }
@@ -304,7 +304,7 @@ fn of_an_image_without_its_end_the_rest_comes_out() {
             }
             bytes.truncate(bytes.len() / 4 * (4 - parts));
         });
-        // All that is in use lies at the beginning.
+        // All used blocks are at the beginning.
         let (text, entries) = salvage(&image, &dir, 0);
         assert!(
             text.contains("it is shorter than it says: expected 2097152 bytes, found"),
@@ -330,7 +330,7 @@ fn what_the_end_held_is_told() {
     file.set_len((9 << 20) / 2).unwrap();
     age(&image);
     let (text, entries) = salvage(&image, &dir, 3);
-    // Their names are lost; but what is in them is what was, or is said to be missing.
+    // Their names are lost. Their contents are the original ones, or reported as missing.
     let mut files = 0;
     for entry in entries.iter().filter(|entry| entry["missing"].is_array()) {
         let path = entry["path"].as_str().unwrap().trim_start_matches('/');
@@ -340,7 +340,7 @@ fn what_the_end_held_is_told() {
             let [first, last] = ["first", "last"].map(|end| range[end].as_u64().unwrap() as usize);
             expected[first..=last].fill(0);
         }
-        // A size that is only known by blocks.
+        // The size is known only in blocks.
         let len = expected.iter().zip(&found).take_while(|(a, b)| a == b).count();
         assert!(found[len..].iter().all(|byte| *byte == 0), "{path} from {len} on: {text}");
         assert!(found.len() - len < 4096, "{path} from {len} on: {text}");

@@ -1,4 +1,4 @@
-//! `betr snapshot`, and what other tools show of snapshots.
+//! `betr snapshot`, and the output of other tools about snapshots.
 
 use std::fs;
 
@@ -145,7 +145,7 @@ fn du_tells_what_snapshots_use_as_well() {
     assert_eq!(du("/data"), [102_400, 102_400, 0]);
     run("snapshot create IMG monday", &image, &dir, 0);
     assert_eq!(du("/data"), [102_400, 0, 102_400]);
-    // It comes to leaves of its own, or waits in a buffer.
+    // The new data go to other leaves, or are pending in a buffer.
     run("import IMG DIR/data /other", &image, &dir, 0);
     let (data, other, all) = (du("/data"), du("/other"), du("/"));
     assert_eq!((other[0], other[2]), (102_400, 0));

@@ -1,4 +1,4 @@
-//! The image depends on what a tree reads as, not on where it lies or how it was handed over: on any file system, with holes or
+//! The image depends only on the contents of a tree, not on its location or form: on any file system, with holes or
 //! with zeros, as a directory or as an archive, as root or under fakeroot.
 
 use std::fs;
@@ -14,21 +14,21 @@ use crate::tree::{set_mode, set_times};
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 const MIB: u64 = 1 << 20;
 
-/// How what is zero in a file is made.
+/// How the zeros in a file are created.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Zeros {
     /// Written.
     Written,
-    /// Never written.
+    /// Left as holes.
     Holes,
-    /// Written, and then punched out where whole blocks are zero.
+    /// Written, and whole blocks of zeros then punched out.
     Punched,
 }
 
-/// Where a file is not zero: offsets and lengths.
+/// The ranges of a file that are not zero: offsets and lengths.
 type Parts = &'static [(u64, usize)];
 
-/// A tree of files with zeros in all places.
+/// A tree of files with zeros everywhere else.
 fn grow(root: &Path, zeros: Zeros) {
     fs::create_dir_all(root.join("d/e")).unwrap();
     let files: [(&str, u64, Parts); 8] = [
@@ -74,7 +74,7 @@ fn grow(root: &Path, zeros: Zeros) {
     }
 }
 
-/// Makes an image of `contents`, which is removed, and returns what identifies its bytes. It has the size that it needs.
+/// Creates an image of `contents`, which is then removed. Returns a hash of the image. mkfs chooses its size.
 fn image_of(contents: &Path, dir: &Path) -> String {
     let image = dir.join("image");
     let mut mkfs = betr(["mkfs", "-q", "-U", UUID, "-d"]);
@@ -106,7 +106,7 @@ fn the_image_does_not_depend_on_holes_or_archives() {
     assert!(found.iter().all(|(_, bytes)| *bytes == found[0].1), "{found:#?}");
 }
 
-/// A file system of the kernel in an image, which is unmounted when the test ends.
+/// A file system of the kernel in an image file, unmounted when the test ends.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -150,8 +150,8 @@ fn the_image_does_not_depend_on_the_file_system_of_the_tree() {
     }
 }
 
-/// Makes a tree with owners and a device in `$1`, as root or with calls of libc that pretend it; makes an image of the tree, exports
-/// the image, and lists the exported tree.
+/// Creates a tree with owners and a device in `$1`, as root or under a library that simulates it; creates an image of
+/// the tree, exports the image, and lists the exported tree.
 const FAKED: &str = r#"set -e
     cd "$1"; mkdir tree tree/d; echo a >tree/a; ln tree/a tree/d/b; ln -s a tree/s
     mknod tree/null c 1 3; chmod 600 tree/a tree/null; chmod 755 tree tree/d

@@ -1,6 +1,6 @@
-//! A `betr mkfs` that is stopped, or whose source changes, in the middle: nothing appears.
+//! A `betr mkfs` that is killed, or whose source changes, while it runs: no image appears.
 //!
-//! That it is reading a file is seen in /proc. A build that ends before its source could be changed is tried again.
+//! /proc shows that it reads a file. A run that ends before its source could be changed is repeated.
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::*;
 
-/// Starts a build of `tree`, and catches it while it reads `tree/a-large`; none if it was too fast.
+/// Starts mkfs on `tree`, and waits until it reads `tree/a-large`; `None` if it was too fast.
 fn caught_reading(tree: &Path, image: &Path) -> Option<Child> {
     let mut command = Command::new(BETR);
     command.args(words("mkfs -f IMG 96M -d DIR/tree", image, tree.parent().unwrap()));
@@ -30,8 +30,8 @@ fn caught_reading(tree: &Path, image: &Path) -> Option<Child> {
     None
 }
 
-/// Changes the source of builds in the middle, over an image that is there already, until one of them ends without success;
-/// everything must be as before. Returns how it ended.
+/// Changes the source during mkfs, over an existing image, until a run fails. Everything must be unchanged. Returns
+/// how it ended.
 fn disturbed(change: impl Fn(&Path)) -> Output {
     let (_guard, dir) = scratch();
     let (tree, out) = (dir.join("tree"), dir.join("out"));
@@ -55,9 +55,9 @@ fn disturbed(change: impl Fn(&Path)) -> Output {
     panic!("no build was slow enough to be caught");
 }
 
-/// Starts a build of an archive that comes through a pipe, and waits until it has read half of it.
+/// Starts mkfs on an archive from a pipe, and waits until it has read half of it.
 fn half_way(archive: &[u8], image: &Path) -> (Child, ChildStdin) {
-    // A shell in the background lets its children ignore signals.
+    // A shell in the background makes its children ignore signals.
     let mut command = Command::new("env");
     command.arg("--default-signal").arg(BETR);
     command.args(words("mkfs -f IMG 96M -d -", image, image.parent().unwrap()));

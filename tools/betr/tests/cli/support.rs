@@ -1,7 +1,6 @@
-//! What the tests share: running the binary, small images, and looking at files.
+//! Helpers of the tests: running the binary, small images, and inspecting files.
 //!
-//! Every run has a clean environment, no terminal and a time limit, so that a tool that waits fails
-//! its test.
+//! Every run has a clean environment, no terminal and a time limit, so that a tool that waits fails its test.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +15,7 @@ use betr_cli::skip::need;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-/// The binary.
+/// The path of the binary.
 pub(crate) const BETR: &str = env!("CARGO_BIN_EXE_betr");
 /// 65,534: an unprivileged user and group of every Debian system.
 const NOBODY: u32 = 65534;
@@ -24,7 +23,7 @@ const NOBODY: u32 = 65534;
 const VARIABLES: [&str; 6] =
     ["SOURCE_DATE_EPOCH", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "TZ"];
 
-/// The binary with some arguments, ready to run.
+/// A command that runs the binary with some arguments.
 pub(crate) fn betr<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = assert_cmd::cargo::cargo_bin_cmd!("betr");
     for name in VARIABLES {
@@ -34,7 +33,7 @@ pub(crate) fn betr<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Comman
     command
 }
 
-/// The words of a command line, where `IMG` stands for the image, and `DIR/…` for what is in `dir`.
+/// The words of a command line. `IMG` is the image, and `DIR/…` a path in `dir`.
 pub(crate) fn words(line: &str, image: &Path, dir: &Path) -> Vec<PathBuf> {
     let word = |word: &str| match (word, word.strip_prefix("DIR/")) {
         ("IMG", _) => image.to_owned(),
@@ -44,7 +43,7 @@ pub(crate) fn words(line: &str, image: &Path, dir: &Path) -> Vec<PathBuf> {
     line.split_whitespace().map(word).collect()
 }
 
-/// Runs a command line that must end with `code`; returns both streams.
+/// Runs a command line, which must end with `code`. Returns both output streams.
 pub(crate) fn run(line: &str, image: &Path, dir: &Path, code: i32) -> (String, String) {
     let output = betr(words(line, image, dir)).output().unwrap();
     let streams = text(&output);
@@ -52,13 +51,13 @@ pub(crate) fn run(line: &str, image: &Path, dir: &Path, code: i32) -> (String, S
     streams
 }
 
-/// Both streams as text.
+/// Both output streams as text.
 pub(crate) fn text(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// A new directory, whose path has no symbolic links.
+/// A new temporary directory, with a path without symbolic links.
 pub(crate) fn scratch() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().canonicalize().unwrap();
@@ -85,19 +84,19 @@ pub(crate) fn small_image(dir: &Path) -> PathBuf {
     image
 }
 
-/// Bytes without a zero, that repeat with no small period.
+/// Bytes without zeros, and without a short period.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 | 1).collect()
 }
 
-/// The hash of a file and its time of last modification: what must not change where nothing is written.
+/// The hash of a file and its time of last modification, to detect writes.
 pub(crate) fn fingerprint(path: &Path) -> (String, SystemTime) {
     let hash = Sha256::digest(fs::read(path).unwrap());
     let hash = hash.iter().map(|byte| format!("{byte:02x}")).collect();
     (hash, fs::metadata(path).unwrap().modified().unwrap())
 }
 
-/// Sets a time of last modification that no write can give by chance.
+/// Sets an old time of last modification, which no write can produce.
 pub(crate) fn age(path: &Path) {
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
@@ -113,12 +112,12 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Whether the tests run as root, whom permissions do not stop.
+/// Whether the tests run as root, for which permissions have no effect.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The binary as run by an unprivileged user; none, with a note, if that is not possible.
+/// A command that runs the binary as an unprivileged user; `None`, with a note, if that is impossible.
 pub(crate) fn powerless(dir: &Path) -> Option<Process> {
     if !is_root() {
         return Some(Process::new(BETR));
@@ -131,7 +130,7 @@ pub(crate) fn powerless(dir: &Path) -> Option<Process> {
     let works = |binary: &Path| as_nobody(binary).arg("--version").output().is_ok();
     let mut binary = PathBuf::from(BETR);
     if !works(&binary) {
-        // A copy by another process: one that this process has open for writing could not be run.
+        // The copy is made by another process: a file that this process has open for writing could not be executed.
         binary = dir.join("betr-for-all");
         Process::new("cp").args([Path::new(BETR), &binary]).status().unwrap();
     }
@@ -139,9 +138,9 @@ pub(crate) fn powerless(dir: &Path) -> Option<Process> {
         .then(|| as_nobody(&binary))
 }
 
-/// Runs a shell script with the binary as `$0`, a file system of its own of a given size at `$1`, and `other` as `$2`.
-/// Returns what is in that afterwards, what was said, and the exit code; nothing, with a note, where not just anybody may
-/// mount one.
+/// Runs a shell script with the binary as `$0`, a mounted tmpfs of the given size as `$1`, and `other` as `$2`.
+/// Returns the names in the tmpfs afterwards, standard error, and the exit code; `None`, with a note, if the user
+/// cannot mount one.
 pub(crate) fn in_tmpfs(
     bytes: u64,
     at: &Path,
@@ -166,8 +165,8 @@ pub(crate) fn in_tmpfs(
     done
 }
 
-/// Runs a command line on a pseudo-terminal with these keys as input: its exit code and output; nothing, with a note, where that
-/// cannot be had.
+/// Runs a command line on a pseudo-terminal with these keys as input. Returns the exit code and the output; `None`,
+/// with a note, if that is impossible.
 pub(crate) fn on_terminal(line: &str, keys: &[u8], dir: &Path) -> Option<(i32, String)> {
     let has_script = Process::new("script").arg("--version").output().is_ok();
     if !need("script(1)", has_script) {

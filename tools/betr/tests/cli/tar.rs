@@ -1,4 +1,4 @@
-//! Tar archives go into images and come out of them, between GNU tar's hands and our own.
+//! Tar archives into images and out of them, exchanged with GNU tar.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use serde_json::Value;
 use crate::support::*;
 use crate::tree::{assert_same, plant, set_mode, set_times, set_xattr};
 
-/// What GNU tar takes along, and gives back.
+/// Options that make GNU tar store and restore all metadata.
 const ALL: [&str; 4] = ["--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner"];
 
-/// GNU tar, if it is there.
+/// GNU tar, if it is installed.
 fn gnu_tar() -> Option<PathBuf> {
     let tar = program("tar").filter(|tar| {
         let version = Command::new(tar).arg("--version").output();
@@ -23,7 +23,7 @@ fn gnu_tar() -> Option<PathBuf> {
     need("GNU tar", tar.is_some()).then_some(tar).flatten()
 }
 
-/// A tree with everything that an archive can hold.
+/// A tree with every kind of object that an archive can hold.
 fn planted(dir: &Path) -> PathBuf {
     let tree = dir.join("tree");
     fs::create_dir(&tree).unwrap();
@@ -34,7 +34,7 @@ fn planted(dir: &Path) -> PathBuf {
     tree
 }
 
-/// Has GNU tar make `dir/name` of a tree.
+/// Creates `dir/name` from a tree with GNU tar.
 fn pack(tar: &Path, tree: &Path, name: &str, options: &[&str]) -> PathBuf {
     let archive = tree.parent().unwrap().join(name);
     let mut command = Command::new(tar);
@@ -53,7 +53,7 @@ fn run_with(line: &str, input: &Path, image: &Path, code: i32) -> (String, Strin
     text(&output)
 }
 
-/// Writes what is in an image, or below a path of it, to a file as an archive.
+/// Exports an image, or a path in it, to a file as an archive.
 fn export(image: &Path, path: &str, archive: &Path) -> String {
     let output = betr([Path::new("export"), image, Path::new(path), Path::new("-")]).output();
     let output = output.unwrap();
@@ -63,7 +63,7 @@ fn export(image: &Path, path: &str, archive: &Path) -> String {
     err
 }
 
-/// All that is said of everything in an image, but for what belongs to this image alone.
+/// The description of all objects in an image, without values that depend on the image.
 fn described(image: &Path, dir: &Path) -> Vec<Value> {
     let (out, _) = run("ls -lR --json IMG", image, dir, 0);
     let listing: Value = serde_json::from_str(&out).unwrap();
@@ -110,11 +110,11 @@ fn what_gnu_tar_packs_is_kept() {
     let (out, _) = run_with("import IMG - /sub/copy", &archive, &image, 0);
     assert!(out.contains("1 more links") || out.contains("more links"), "{out}");
     check("/sub/copy", "four");
-    // An archive that is not to be unpacked is a file like any other.
+    // Without `--tar` an archive is imported as a file.
     run("import IMG DIR/tree.tar /tree.tar", &image, &dir, 0);
     run("export IMG /tree.tar DIR/same.tar", &image, &dir, 0);
     assert!(fs::read(&archive).unwrap() == fs::read(dir.join("same.tar")).unwrap());
-    // A pipe by name.
+    // A named pipe.
     let fifo = dir.join("pipe");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let mut cat = Command::new("sh")
@@ -199,7 +199,7 @@ fn what_is_exported_comes_back_the_same() {
     for (found, expected) in found.iter().zip(&expected) {
         assert_eq!(found, expected);
     }
-    // The archive depends on the files alone.
+    // The archive depends only on the files.
     assert_eq!(export(&second, "/", &two), "");
     assert!(fs::read(&one).unwrap() == fs::read(&two).unwrap());
     assert!(fs::metadata(&one).unwrap().len() < 8 << 20, "holes are holes");
@@ -228,7 +228,7 @@ fn gnu_tar_reads_what_is_exported() {
     let output = command.output().unwrap();
     let (_, err) = text(&output);
     assert!(output.status.success(), "{err}");
-    // Who made them is on the files; that some of the times are odd is all that there is to say.
+    // Files have their owners; the only warnings concern odd times.
     let complaints: Vec<&str> = err.lines().filter(|line| !line.contains("time stamp")).collect();
     assert!(complaints.is_empty(), "{complaints:?}");
     assert_same(&tree, &out);

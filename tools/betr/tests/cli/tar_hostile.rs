@@ -1,4 +1,4 @@
-//! Archives that are large in a strange way, or mean harm: they are taken in whole, or nothing of them is.
+//! Archives that are extreme or malicious: imported completely, or not at all.
 
 use std::fs;
 use std::path::Path;
@@ -82,7 +82,7 @@ fn members_come_in_any_order_and_replace_each_other() {
         ("/", "Modified: 1970-01-01T00:00:40.000000005Z"),
         ("/a", "Modified: 1970-01-01T00:00:50.000000005Z"),
         ("/a", "Owner: 11:12"),
-        // What no member speaks of.
+        // Directories that no member describes.
         ("/a/b", "Modified: 1970-01-01T00:01:40.000000005Z"),
         ("/a/b", "Mode: 0755"),
         ("/etc", "Owner: 0:0"),
@@ -233,7 +233,7 @@ fn farms_of_hard_links_are_kept() {
     let (out, _) = run("stat IMG /0/first", &image, &dir, 0);
     assert!(out.contains(&format!("Links: {LINKS}\n")), "{out}");
     let archive = betr(words("export IMG -", &image, &dir)).output().unwrap().stdout;
-    // The contents are there once.
+    // The contents are stored once.
     assert!(archive.len() < 512 * (LINKS + 60) + 20_000, "{}", archive.len());
     fs::write(dir.join("y.tar"), archive).unwrap();
     run("mkfs -qf IMG -d DIR/y.tar", &image, &dir, 0);

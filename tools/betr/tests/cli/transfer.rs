@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::*;
 
-/// An image with three snapshots that have little in common.
+/// An image with three very different snapshots.
 fn with_snapshots(dir: &Path) -> std::path::PathBuf {
     let image = small_image(dir);
     fs::write(dir.join("data"), pattern(300_000)).unwrap();
@@ -23,7 +23,7 @@ fn with_snapshots(dir: &Path) -> std::path::PathBuf {
     image
 }
 
-/// Has a tool read a file through a pipe.
+/// Pipes a stream into `betr receive`.
 fn receive(image: &Path, stream: &[u8]) -> (i32, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_betr"))
         .args(["receive".as_ref(), image.as_os_str()])
@@ -34,7 +34,7 @@ fn receive(image: &Path, stream: &[u8]) -> (i32, String) {
         .unwrap();
     let mut input = child.stdin.take().unwrap();
     let stream = stream.to_vec();
-    // It may stop reading.
+    // The tool may stop reading early.
     let writer = std::thread::spawn(move || drop(std::io::Write::write_all(&mut input, &stream)));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
@@ -71,10 +71,10 @@ fn what_was_sent_is_received() {
     }
     at("diff DIR/small.img@three DIR/copy.img", 0);
     at("fsck -fn --data DIR/copy.img", 0);
-    // The copy can be sent on, and what it sends is the same but for the volume.
+    // The copy can be sent on; the stream is the same except for the volume id.
     at("send -q -o DIR/on --from two DIR/copy.img@three", 0);
     assert_eq!(fs::read(dir.join("on")).unwrap().len(), three.len());
-    // A file that is made there gets a number that none had.
+    // A new file in the copy gets an unused inode number.
     at("import DIR/copy.img DIR/data /fresh", 0);
     at("fsck -fn --data DIR/copy.img", 0);
 }
@@ -96,7 +96,7 @@ fn a_stream_that_ends_early_is_gone_on_with() {
         assert!(err.contains(&format!("'betr send --skip {kept}' sends the rest")), "{err}");
         assert!(kept <= cut as u64);
     }
-    // The rest, with a byte that is wrong; then the rest of it as it is.
+    // The rest with a wrong byte; then the remaining rest, unchanged.
     let kept = fs::metadata(&partial).unwrap().len() as usize;
     assert!(kept > 200_000, "{kept}");
     let mut wrong = whole[kept..].to_vec();
@@ -140,7 +140,7 @@ fn what_does_not_fit_changes_nothing() {
         "it has changed since snapshot 'one' was taken, first at",
     );
     at("snapshot rollback DIR/copy.img one", 0);
-    // Another snapshot of the name is not the one.
+    // Another snapshot of the same name is not accepted.
     at("snapshot rename DIR/copy.img one past", 0);
     at("touch DIR/copy.img /hello", 0);
     at("snapshot create DIR/copy.img one", 0);

@@ -1,4 +1,4 @@
-//! Trees of the host: what they hold, so that two can be compared, and one that holds everything.
+//! Trees of the host: reading them for a comparison, and planting one with every kind of object.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::support::{is_root, pattern};
 
-/// All that a copy must keep of an object.
+/// The properties of an object that a copy must keep.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     kind: fs::FileType,
@@ -31,7 +31,7 @@ pub(crate) struct Entry {
     first: Vec<u8>,
 }
 
-/// What is in a tree, by path; the root is the empty one.
+/// All objects in a tree, by path; the root has the empty path.
 pub(crate) fn read(root: &Path) -> BTreeMap<Vec<u8>, Entry> {
     let mut paths = vec![root.to_owned()];
     let mut at = 0;
@@ -70,7 +70,7 @@ pub(crate) fn read(root: &Path) -> BTreeMap<Vec<u8>, Entry> {
     entries
 }
 
-/// Two trees must be the same.
+/// Asserts that two trees are equal.
 pub(crate) fn assert_same(left: &Path, right: &Path) {
     let (left, right) = (read(left), read(right));
     for (path, entry) in &left {
@@ -94,12 +94,12 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     names.map(|name| (name.to_vec(), value(name))).collect()
 }
 
-/// Sets an extended attribute; false where that is not possible.
+/// Sets an extended attribute; `false` if that is impossible.
 pub(crate) fn set_xattr(path: &Path, name: &str, value: &[u8]) -> bool {
     lsetxattr(path, name, value, XattrFlags::empty()).is_ok()
 }
 
-/// Sets both times of an object, of a link itself.
+/// Sets both times of an object; of a symbolic link its own.
 pub(crate) fn set_times(path: &Path, secs: i64, nanos: i64) {
     let time = Timespec { tv_sec: secs, tv_nsec: nanos };
     let times = Timestamps { last_access: time, last_modification: time };
@@ -110,7 +110,7 @@ pub(crate) fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Makes a tree with everything that a file system can hold, as far as the host and the user allow.
+/// Plants a tree with every kind of object that the host and the user allow.
 pub(crate) fn plant(root: &Path) {
     let at = |name: &str| root.join(name);
     for dir in ["empty", "sub/deeper", "sticky", "setgid", "private", "kinds", "names"] {
@@ -131,7 +131,7 @@ pub(crate) fn plant(root: &Path) {
     times(root);
 }
 
-/// Holes in the middle and at the ends; zeros that are written; nothing but a hole.
+/// Holes in the middle and at the ends; written zeros; a file that is one hole.
 fn sparse(root: &Path) {
     use std::os::unix::fs::FileExt;
     let file = fs::File::create(root.join("sparse")).unwrap();
@@ -146,7 +146,7 @@ fn links(root: &Path) {
     fs::write(root.join("one"), "three names").unwrap();
     fs::hard_link(root.join("one"), root.join("sub/two")).unwrap();
     fs::hard_link(root.join("one"), root.join("sub/deeper/three")).unwrap();
-    // The target of a link may be anything, in particular nothing.
+    // The target of a symbolic link is any bytes, and need not exist.
     for (name, target) in [("link", "one"), ("dangling", "no/such/thing"), ("dir-link", "sub")] {
         symlink(target, root.join(name)).unwrap();
     }
@@ -187,7 +187,7 @@ fn special(dir: &Path) {
         Ok(()) => {
             assert!(fs::metadata(dir.join("block")).unwrap().file_type().is_block_device());
         }
-        // Not root, or a container: the rest of the tree is worth as much.
+        // Without root, or in a container: the rest of the tree is still useful.
         Err(error) => eprintln!("no devices in the tree: {error}"),
     }
 }
@@ -209,7 +209,7 @@ fn owners_and_modes(root: &Path) {
         ("sub", 0o711),
     ];
     for (name, mode) in modes {
-        // Who is not root could not read it back.
+        // Users other than root could not read it back.
         let mode = if mode == 0 && !is_root() { 0o400 } else { mode };
         set_mode(&root.join(name), mode);
     }
@@ -221,7 +221,7 @@ fn attributes(root: &Path) {
         set_xattr(&root.join(name), "user.empty", b"");
     }
     set_xattr(&root.join("file-4097"), "user.large", &pattern(2000));
-    // Only root can set these, and links and special files can have no others.
+    // Only root can set these. Links and special files can have no others.
     for name in ["file-4097", "sub", "link", "kinds/fifo"] {
         set_xattr(&root.join(name), "trusted.test", b"\0binary\xff");
     }
@@ -236,7 +236,7 @@ fn attributes(root: &Path) {
     set_xattr(&root.join("file-3145728"), "system.posix_acl_access", &value);
 }
 
-/// Below first, since what is made in a directory changes its time.
+/// Entries first, since creating an entry changes the times of its directory.
 fn times(root: &Path) {
     let given = [
         ("file-0", -1, 0),

@@ -1,4 +1,4 @@
-//! `betr tune`: the label and the UUID of an image change, and nothing else.
+//! `betr tune` changes the label and the UUID of an image, and nothing else.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn a_new_label_and_a_new_uuid() {
     let after = fs::read(&image).unwrap();
     let at = IDENTITY_AT as usize;
     assert!(before[..at] == after[..at] && before[at + 512..] == after[at + 512..]);
-    // The volume id stays, and so everything verifies.
+    // The volume id stays, so everything verifies.
     assert_eq!(before[at + 40..at + 56], after[at + 40..at + 56]);
     let (out, _) = run("fsck -fn --data IMG", &image, &dir, 0);
     assert!(out.starts_with("renamed: clean"), "{out}");

@@ -8,13 +8,13 @@ use rustix::io::Errno;
 use super::refused;
 use crate::fixture::{Mounted, NOBODY, as_user, program, run, said};
 
-/// A mount, if there are the programs.
+/// A mount, if setfacl and getfacl are installed.
 fn mounted() -> Option<Mounted> {
     let programs = program("setfacl").is_some() && program("getfacl").is_some();
     programs.then(|| Mounted::new("allow_other")).flatten()
 }
 
-/// The lines of a list, without names.
+/// The lines of a list, with numeric ids.
 fn acl(mount: &Mounted, name: &str) -> Vec<String> {
     let out = said("getfacl", mount.point(), ["-c", "-n", "-E", name]);
     out.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
@@ -35,7 +35,7 @@ fn a_list_decides_who_may() {
     set(&mount, &["-m", "u:65534:r", "file"]);
     let expected = ["user::rw-", "user:65534:r--", "group::---", "mask::r--", "other::---"];
     assert_eq!(acl(&mount, "file"), expected);
-    // The bits of the group show the mask.
+    // The group bits show the mask.
     assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o640);
     as_user(NOBODY, NOBODY, || {
         assert_eq!(fs::read_to_string(&file).unwrap(), "secret");
@@ -43,14 +43,14 @@ fn a_list_decides_who_may() {
     });
     mount.settle();
     assert_eq!(acl(&mount, "file"), expected);
-    // And chmod sets it.
+    // chmod sets the mask.
     let file = mount.at("file");
     rustix::fs::chmod(&file, rustix::fs::Mode::from(0o600)).unwrap();
     assert!(acl(&mount, "file").contains(&"mask::---".to_owned()));
     as_user(NOBODY, NOBODY, || refused(Errno::ACCESS, fs::read(&file)));
     set(&mount, &["-m", "g:65534:rw,m::rw", "file"]);
     as_user(12345, NOBODY, || fs::write(&file, "by the group").unwrap());
-    // Only its owner changes a list.
+    // Only the owner may change a list.
     as_user(12345, NOBODY, || {
         refused(Errno::PERM, rustix::fs::removexattr(&file, "system.posix_acl_access"));
     });
@@ -59,8 +59,7 @@ fn a_list_decides_who_may() {
     mount.settle();
 }
 
-/// A list sets the permission bits, as chmod does, and so takes set-group-id from a file of a group that is not the
-/// caller's.
+/// As with chmod, setting a list clears set-group-ID on a file if the caller is not in its group.
 #[test]
 fn who_is_not_of_the_group_cannot_keep_its_powers_with_a_list() {
     let Some(mut mount) = mounted() else { return };
@@ -81,7 +80,7 @@ fn who_is_not_of_the_group_cannot_keep_its_powers_with_a_list() {
         let mode = fs::metadata(&file).unwrap().mode() & 0o7777;
         assert_eq!(mode, if kept { 0o2755 } else { 0o755 }, "{name}");
     }
-    // Further groups count as well.
+    // Supplementary groups count as well.
     let file = mount.at("further");
     fs::write(&file, "").unwrap();
     std::os::unix::fs::chown(&file, Some(NOBODY), Some(777)).unwrap();
@@ -92,7 +91,7 @@ fn who_is_not_of_the_group_cannot_keep_its_powers_with_a_list() {
     mount.settle();
 }
 
-/// A list as the kernel takes it: tag, permissions and id of each entry (linux/posix_acl_xattr.h).
+/// A list in the kernel's format: tag, permissions and id of each entry (linux/posix_acl_xattr.h).
 fn posix_acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let entry = |(tag, perm, id): &(u16, u16, u32)| {
         [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
@@ -100,7 +99,7 @@ fn posix_acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     [2u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
 }
 
-/// Lists that are not there can be removed, and none can be set.
+/// A missing list can be removed, and an empty list can be set.
 #[test]
 fn no_list_is_as_good_as_one_that_was_removed() {
     let Some(mut mount) = mounted() else { return };
@@ -117,7 +116,7 @@ fn no_list_is_as_good_as_one_that_was_removed() {
         }
         refused(Errno::NODATA, rustix::fs::getxattr(&dir, name, &mut [0; 100]));
     }
-    // The bits of the group stay what the mask made them.
+    // The group bits keep the value that the mask gave them.
     assert_eq!(acl(&mount, "dir"), ["user::rwx", "group::rwx", "other::r-x"]);
     refused(Errno::NODATA, rustix::fs::removexattr(&dir, "user.none"));
     mount.settle();
@@ -128,7 +127,7 @@ fn a_default_list_is_inherited() {
     let Some(mut mount) = mounted() else { return };
     fs::create_dir(mount.at("dir")).unwrap();
     set(&mount, &["-d", "-m", "u::rwx,u:65534:rwx,g::r-x,o::---", "dir"]);
-    // What the list gives is narrowed by the mode that is asked for; the umask does not count.
+    // The requested mode restricts the inherited list; the umask does not apply.
     let script = "umask 077; mkdir dir/sub; : >dir/file; mkfifo dir/fifo; ln -s file dir/link";
     said("sh", mount.point(), ["-c", script]);
     let entries =
@@ -140,7 +139,7 @@ fn a_default_list_is_inherited() {
         assert_eq!(acl(&mount, name), of_file, "{name}");
         assert_eq!(fs::metadata(mount.at(name)).unwrap().mode() & 0o777, 0o660);
     }
-    // Without it, the umask counts again.
+    // Without a default list, the umask applies.
     said("sh", mount.point(), ["-c", "umask 027; mkdir plain; : >plain/file"]);
     assert_eq!(fs::metadata(mount.at("plain")).unwrap().mode() & 0o777, 0o750);
     assert_eq!(fs::metadata(mount.at("plain/file")).unwrap().mode() & 0o777, 0o640);
@@ -157,7 +156,7 @@ fn a_copy_keeps_its_list() {
     fs::write(mount.at("file"), "text").unwrap();
     set(&mount, &["-m", "u:65534:rwx,g:7:r", "file"]);
     set(&mount, &["-d", "-m", "u:65534:rwx", "dir"]);
-    // By cp(1) here and there, and back.
+    // Copied by cp(1) to the host and back.
     let kept = (acl(&mount, "file"), acl(&mount, "dir"));
     let outside = mount.beside("outside");
     fs::create_dir(&outside).unwrap();

@@ -70,12 +70,12 @@ fn attributes_are_made_and_replaced_as_asked() {
     flagged("user.a", XattrFlags::REPLACE).unwrap();
     refused(Errno::NODATA, removexattr(&path, "user.b"));
     refused(Errno::NOENT, get(&mount.at("none"), "user.a"));
-    // How long the value and the list are, and what does not fit.
+    // Queries of lengths, and buffers that are too small.
     assert_eq!(getxattr_query(&path, "user.a"), Ok(5));
     refused(Errno::RANGE, getxattr(&path, "user.a", &mut [0_u8; 4][..]));
     assert_eq!(listxattr_query(&path), Ok(7));
     refused(Errno::RANGE, listxattr(&path, &mut [0_u8; 6][..]));
-    // Names that belong to no class, or are too long.
+    // Names without a known class, or too long.
     refused(Errno::OPNOTSUPP, set(&path, "noclass", b""));
     refused(Errno::OPNOTSUPP, set(&path, "nothing.a", b""));
     refused(Errno::INVAL, set(&path, "user.", b""));
@@ -89,7 +89,7 @@ fn large_and_many_attributes_are_kept() {
     let mut random = Random::new(7, 0);
     let path = mount.at("file");
     fs::write(&path, "").unwrap();
-    // All of a file must fit into one block on ext4; the kernel's own limit is 64 KiB for each.
+    // On ext4 all attributes of a file must fit into one block; the kernel's limit is 64 KiB for each.
     let (count, len) = if system() == System::Betr { (400, 65_536) } else { (30, 1500) };
     let large = random.bytes(len);
     set(&path, "user.large", &large).unwrap();
@@ -121,14 +121,14 @@ fn there_is_room_for_so_many_attributes() {
     let full = |number: &usize| set(&path, &name(*number), b"") == Err(Errno::NOSPC);
     let count = (0..1000).find(full).expect("an end to the attributes");
     assert!(count > 10 && list(&path).len() == count, "{count}");
-    // What is there can be replaced and moved; what goes makes room.
+    // Attributes can be replaced, and the file renamed; removed ones make space.
     set(&path, &name(0), b"").unwrap();
     fs::rename(&path, mount.at("moved")).unwrap();
     let path = mount.at("moved");
     rustix::fs::removexattr(&path, name(1)).unwrap();
     set(&path, &name(count), b"").unwrap();
     if system() == System::Betr {
-        // And values have a limit of their own.
+        // Values have a limit of their own.
         fs::write(mount.at("large"), "").unwrap();
         let value = vec![7; 65_536];
         let large = mount.at("large");
@@ -155,7 +155,7 @@ fn attributes_of_users_are_for_files_and_directories() {
     assert_eq!(lgetxattr(mount.at("link"), "trusted.a", &mut value), Ok(11));
     refused(Errno::NODATA, get(&mount.at("link"), "trusted.a"));
 
-    // Who may not read or write a file has no attributes of it; trusted ones are root's.
+    // Without permission for the file its attributes are inaccessible; trusted ones are root's.
     let path = mount.at("file");
     set(&path, "trusted.a", b"root's").unwrap();
     set(&path, "user.a", b"everybody's").unwrap();

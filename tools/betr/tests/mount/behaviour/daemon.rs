@@ -1,4 +1,4 @@
-//! The process behind the mount: how it begins, goes on in the background, and ends.
+//! The server process: its start, its work in the background, and its end.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,13 +13,13 @@ use crate::fixture::{
     Manifest, Mounted, NOBODY, betr, betr_only, is_mounted, program, run, said, try_run, unmount,
 };
 
-/// What the arguments of a mount make of an image that is not mounted.
+/// Runs a mount command on an image that is not mounted.
 fn mounts(command: &mut Command, mount: &Mounted) {
     let begun = Instant::now();
     let status = command.status().unwrap();
     assert!(status.success(), "{status}");
     assert!(begun.elapsed() < Duration::from_secs(20), "it does not go to the background");
-    // It works as soon as the command has ended.
+    // The mount works as soon as the command has ended.
     assert!(is_mounted(mount.point()));
     assert_eq!(fs::read_to_string(mount.at("file")).unwrap(), "content");
 }
@@ -36,7 +36,7 @@ fn it_goes_on_in_the_background() {
         mounts(betr(["mount"]).args([mount.image(), mount.point()]), &mount);
         fs::write(mount.at(&format!("round-{round}")), "made").unwrap();
         unmount(mount.point());
-        // The next program that opens the image waits until the daemon is done with it.
+        // The next program that opens the image waits until the daemon has closed it.
         if round % 2 == 0 {
             mount.fsck();
         }
@@ -44,7 +44,7 @@ fn it_goes_on_in_the_background() {
     let names = betr(["ls"]).arg(mount.image()).output().unwrap().stdout;
     assert_eq!(String::from_utf8(names).unwrap().matches("round-").count(), 5);
 
-    // As mount(8) calls it, from another directory, with words in its order.
+    // As mount(8) calls the helper: from another directory, with its order of arguments.
     let helper = mount.beside("mount.betr");
     symlink(crate::fixture::BETR, &helper).unwrap();
     let mut command = Command::new(&helper);
@@ -63,7 +63,7 @@ fn it_shows_what_is_mounted() {
     let Some(mount) = Mounted::new("noatime") else { return };
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = mounts.lines().find(|line| line.contains(mount.point().to_str().unwrap())).unwrap();
-    // The image is the source, and the type says whose it is.
+    // The image is the source, and the type names betr.
     assert!(line.contains(&format!(" - fuse.betr {} ", mount.image().display())), "{line}");
     assert!(line.contains("noatime"), "{line}");
 }
@@ -91,7 +91,7 @@ fn signals_end_it_as_an_unmount_does() {
     }
 }
 
-/// It keeps nothing of the shell that has started it, and is not bound by its limits.
+/// The daemon keeps no descriptors of the shell that started it, and is not bound by its limits.
 #[test]
 fn it_lets_go_of_who_has_started_it() {
     if !betr_only() || program("flock").is_none() {
@@ -112,7 +112,7 @@ fn it_lets_go_of_who_has_started_it() {
     mount.mount("");
 }
 
-/// Who is not root mounts with the help of fusermount3, and a signal takes that mount away as well.
+/// Users other than root mount with fusermount3, and a signal ends that mount, too.
 #[test]
 fn users_mount_for_themselves() {
     if !betr_only() || program("fusermount3").is_none() {
@@ -130,7 +130,7 @@ fn users_mount_for_themselves() {
     for path in [&image, &own] {
         chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     }
-    // Everybody may use /dev/fuse in this namespace. Mounts of others would go on in it.
+    // All users may use /dev/fuse in this namespace. Mounts of other tests would stay busy in it.
     let script = r#"set -e
         for other in $(grep -o '[^ ]*/betr-mount-[^ ]*/mnt' /proc/self/mountinfo); do umount -l $other; done
         mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
@@ -148,7 +148,7 @@ fn users_mount_for_themselves() {
     mount.mount("");
 }
 
-/// A block device that the server still has for itself, after umount(8) has returned, is waited for.
+/// After umount(8) has returned, the server may still hold a block device exclusively; commands wait for it.
 #[test]
 fn a_block_device_is_waited_for() {
     if !betr_only() || program("losetup").is_none() {
@@ -169,7 +169,7 @@ fn a_block_device_is_waited_for() {
     }
     let clean = betr(["fsck", "-fn"]).arg(&device.0).output().unwrap();
     assert!(clean.status.success(), "{}", String::from_utf8_lossy(&clean.stderr));
-    // The device goes with the server, and the image is free again.
+    // The loop device is detached with the end of the server, and the image is free again.
     let mounted = betr(["mount"]).args([&device.0, mount.point()]).output().unwrap();
     assert!(mounted.status.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
     fs::write(mount.at("last"), vec![7; 5_000_000]).unwrap();
@@ -179,7 +179,7 @@ fn a_block_device_is_waited_for() {
     mount.mount("");
 }
 
-/// A loop device, which is detached in the end.
+/// A loop device, detached when the test ends.
 struct LoopDevice(PathBuf);
 
 impl Drop for LoopDevice {

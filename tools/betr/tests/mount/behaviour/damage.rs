@@ -1,4 +1,4 @@
-//! What a damaged image does to a mount of it.
+//! Effects of a damaged image on its mount.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -17,7 +17,7 @@ fn status(place: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A volume with a file of which one block is rotten, and another that is sound.
+/// A volume with a file with one corrupt block, and an intact file.
 fn rotten() -> Option<Mounted> {
     let mut mount = Mounted::new("")?;
     fs::write(mount.at("rotten"), MARK.repeat(100_000)).unwrap();
@@ -65,7 +65,7 @@ fn rot_is_an_error_of_who_reads_it() {
     mount.end_of_daemon();
 }
 
-/// An error is noted in the image at once; the boot's check then looks at all contents, until nothing is wrong.
+/// An error sets the flag in the image at once; the check at boot then reads all contents, until it finds nothing.
 #[test]
 fn an_error_is_noted_until_a_check_finds_nothing() {
     if !betr_only() {
@@ -100,7 +100,7 @@ fn an_error_is_noted_until_a_check_finds_nothing() {
     assert!(code == 0 && !said.contains("I03"), "{said}");
 }
 
-/// Where no system log listens, a file has what went wrong.
+/// If no log daemon listens, errors go to a file.
 #[test]
 fn errors_are_logged() {
     if !betr_only() || Path::new("/dev/log").exists() || !rustix::process::geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! Reading directories: large ones, ones that change meanwhile, and going back to a place.
+//! Reading directories: large ones, ones that change meanwhile, and seeking.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, Dir, RawDir, unlinkat};
 
 use crate::fixture::Mounted;
 
-/// Makes a number of empty files.
+/// Creates a number of empty files.
 fn fill(dir: &Path, count: usize) {
     fs::create_dir_all(dir).unwrap();
     for number in 0..count {
@@ -16,7 +16,7 @@ fn fill(dir: &Path, count: usize) {
     }
 }
 
-/// The names in a directory, each of which must come once.
+/// The names in a directory, each of which must be listed once.
 fn names(dir: &Path) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -34,7 +34,7 @@ fn entries_are_deleted_while_they_are_read() {
     fill(&path, COUNT);
     assert_eq!(names(&path).len(), COUNT);
 
-    // Of every three entries that are read, the second goes away, with the one that was made before it.
+    // Of every three entries read, the second is deleted, with the one that was created before it.
     let dir = File::open(&path).unwrap();
     let mut buffer = Vec::with_capacity(4096);
     let (mut seen, mut deleted) = (HashMap::new(), BTreeSet::new());
@@ -68,7 +68,7 @@ fn entries_are_deleted_while_they_are_read() {
     mount.remount();
     assert_eq!(names(&mount.at("dir")).len(), COUNT - deleted.len());
 
-    // As rm -r does: until nothing is left.
+    // As rm -r does: until the directory is empty.
     fs::remove_dir_all(mount.at("dir")).unwrap();
     mount.settle();
 }
@@ -79,7 +79,7 @@ fn a_place_in_a_directory_is_found_again() {
     let Some(mount) = Mounted::new("") else { return };
     let path = mount.at("dir");
     fill(&path, COUNT);
-    // The place of an entry is where the reading goes on behind it.
+    // Reading continues after the entry whose position is given.
     let mut dir = Dir::new(File::open(&path).unwrap()).unwrap();
     let mut order = Vec::new();
     while let Some(entry) = dir.read() {
@@ -97,7 +97,7 @@ fn a_place_in_a_directory_is_found_again() {
     dir.seek(order.last().unwrap().1).unwrap();
     assert!(dir.read().is_none());
 
-    // Places stay valid when other entries go, and when the one before goes itself.
+    // Positions stay valid when other entries are deleted, even the one before.
     let (kept, place) = (order[1501].0.clone(), order[1500].1);
     for index in (0..order.len()).filter(|index| index % 2 == 0) {
         let name = &order[index].0;
@@ -108,14 +108,14 @@ fn a_place_in_a_directory_is_found_again() {
     dir.seek(place).unwrap();
     assert_eq!(dir.read().unwrap().unwrap().file_name(), kept.as_c_str());
 
-    // Rewound, a directory shows what was made meanwhile.
+    // After a rewind, a listing shows new entries.
     File::create_new(path.join("new")).unwrap();
     dir.rewind();
     let again: Vec<_> = dir.map(|entry| entry.unwrap().file_name().to_owned()).collect();
     assert!(again.iter().any(|name| name.as_c_str() == c"new"));
 }
 
-/// An answer about a directory that crosses a change of it must not stay in the kernel's cache.
+/// A reply with attributes of a directory that crosses a change of it must not stay in the kernel's cache.
 #[test]
 fn what_is_said_of_a_directory_is_never_old() {
     let Some(mut mount) = Mounted::new("") else { return };
@@ -153,7 +153,7 @@ fn entries_have_their_types_and_numbers() {
         assert_eq!(entry.ino(), meta.ino());
         assert_eq!(entry.file_type().unwrap(), meta.file_type());
     }
-    // Of itself and of its parent a directory says the truth, too.
+    // `.` and `..` have the right inode numbers, too.
     let dir = File::open(mount.at("dir")).unwrap();
     let (own, parent) = (dir.metadata().unwrap().ino(), fs::metadata(mount.point()).unwrap().ino());
     let mut dots = HashMap::new();
@@ -178,7 +178,7 @@ fn entries_that_are_made_while_it_is_read_do_no_harm() {
     while let Some(entry) = entries.next() {
         let name = entry.unwrap().file_name().to_str().unwrap().to_owned();
         *seen.entry(name).or_insert(0) += 1;
-        // More than are read would make this endless.
+        // Creating more entries than are read would make this endless.
         if made < COUNT {
             made += 1;
             File::create_new(path.join(format!("{made}-made"))).unwrap();

@@ -1,4 +1,4 @@
-//! Reading and writing: ends of files, appending, direct access, locks, and files without a name.
+//! Reading and writing: ends of files, appending, direct I/O, locks, and unlinked files.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -14,7 +14,7 @@ use crate::fixture::{Mounted, Random, open};
 fn what_is_written_is_read() {
     let Some(mut mount) = Mounted::new("") else { return };
     let mut random = Random::new(1, 0);
-    // Around the sizes of blocks, pages, requests and late-bound writes.
+    // Sizes around those of blocks, pages, requests and late-bound writes.
     let sizes = [0, 1, 4095, 4096, 4097, 65_536, 131_071, 131_073, 1 << 20, (3 << 20) + 17];
     let contents = sizes.map(|size| random.bytes(size));
     for content in &contents {
@@ -25,7 +25,7 @@ fn what_is_written_is_read() {
     mount.settle();
     for content in &contents {
         let file = File::open(mount.at(&format!("f{}", content.len()))).unwrap();
-        // Backwards, so that nothing is read ahead.
+        // Backwards, to defeat read-ahead.
         for at in (0..content.len()).step_by(50_000).rev() {
             let end = content.len().min(at + 1000);
             let mut bytes = vec![0; end - at];
@@ -51,7 +51,7 @@ fn what_was_cut_off_comes_back_as_zeros() {
         assert!(bytes[..cut as usize].iter().all(|byte| *byte == 7));
         assert!(bytes[cut as usize..].iter().all(|byte| *byte == 0), "{full} cut at {cut}");
     }
-    // The same with a write behind the end, and across a remount.
+    // The same with a write after the end, and across a remount.
     file.set_len(10).unwrap();
     file.write_all_at(b"end", 1_000_000).unwrap();
     drop(file);
@@ -75,7 +75,7 @@ fn appending_never_overwrites() {
         (if turn % 3 == 0 { &mut one } else { &mut two }).write_all(line.as_bytes()).unwrap();
         expected.extend(line.as_bytes());
     }
-    // The offset does not count on Linux, and neither does a truncation by another process.
+    // With O_APPEND Linux ignores the offset, even after a truncation by another process.
     one.write_all_at(b"positioned", 0).unwrap();
     expected.extend(b"positioned");
     assert_eq!(fs::read(&path).unwrap(), expected);
@@ -93,7 +93,7 @@ fn direct_and_buffered_access_agree() {
     let Some(mut mount) = Mounted::new("") else { return };
     const LEN: usize = 256 << 10;
     let content = Random::new(2, 0).bytes(LEN);
-    // A buffer for direct access has to begin at a page.
+    // Buffers for direct I/O must be page-aligned.
     let mut memory = vec![0_u8; LEN + 4096];
     let start = memory.as_ptr().align_offset(4096);
     let aligned = &mut memory[start..start + LEN];
@@ -115,7 +115,7 @@ fn direct_and_buffered_access_agree() {
     let mut bytes = [0; 4096];
     buffered.read_exact_at(&mut bytes, 8192).unwrap();
     assert!(bytes.iter().all(|byte| *byte == 9));
-    // Behind the end there is nothing to read, and a write makes a hole.
+    // After the end there is nothing to read, and a write creates a hole.
     assert_eq!(direct.read_at(&mut aligned[..4096], LEN as u64).unwrap(), 0);
     direct.write_all_at(&aligned[..4096], 1 << 20).unwrap();
     drop((direct, buffered));
@@ -142,7 +142,7 @@ fn an_open_file_outlives_its_name() {
             assert_eq!(fs::read_to_string(&path).unwrap(), "other");
         }
         assert_eq!(file.metadata().unwrap().nlink(), 0, "{how}");
-        // Everything goes on as if it had a name.
+        // The unlinked file works like any other.
         file.seek(SeekFrom::Start(100)).unwrap();
         file.write_all(b"after").unwrap();
         file.set_len((2 << 20) + 50).unwrap();
@@ -154,7 +154,7 @@ fn an_open_file_outlives_its_name() {
         assert!(bytes[105..2 << 20] == content[105..] && &bytes[100..105] == b"after");
         assert!(bytes[2 << 20..] == [0; 50]);
     }
-    // Made anew under the old name, it is another file.
+    // A new file with the old name is another file.
     fs::remove_file(mount.at("file")).unwrap();
     let old = open(&mount.at("file"), OFlags::empty());
     fs::remove_file(mount.at("file")).unwrap();

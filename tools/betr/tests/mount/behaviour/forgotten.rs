@@ -1,4 +1,4 @@
-//! What the kernel has forgotten, and asks for again: its caches of names and inodes are dropped in the middle.
+//! Requests after the kernel has dropped its caches of names and inodes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use crate::fixture::{Mounted, open};
 
 const FILES: usize = 600;
 
-/// Drops unused names and inodes of the kernel; false, with a note, where that is not allowed.
+/// Drops unused names and inodes from the kernel's caches; `false`, with a note, if that is not permitted.
 fn forget() -> bool {
     let done = fs::write("/proc/sys/vm/drop_caches", "2").is_ok();
     need("a kernel whose caches may be dropped", done)
@@ -29,7 +29,7 @@ fn what_was_forgotten_is_found_again() {
         fs::write(&path, number.to_string()).unwrap();
         inos.insert(number, fs::metadata(&path).unwrap().ino());
     }
-    // In use, and so not forgotten: a file without a name, one whose name changes, and a directory.
+    // In use, so not forgotten: an unlinked file, a renamed file, and a directory.
     let nameless = open(&mount.at("nameless"), OFlags::empty());
     nameless.write_all_at(b"still here", 0).unwrap();
     fs::remove_file(mount.at("nameless")).unwrap();
@@ -42,7 +42,7 @@ fn what_was_forgotten_is_found_again() {
         for (number, ino) in &inos {
             assert_eq!(fs::metadata(path(*number)).unwrap().ino(), *ino, "round {round}");
         }
-        // Changes to what is known by number alone, and by names that were looked up long ago.
+        // Changes through handles of forgotten inodes, and by names that were looked up long ago.
         let number = 7 * round + 3;
         assert!(forget());
         unlinkat(&directory, format!("f{number}"), AtFlags::empty()).unwrap();

@@ -1,4 +1,4 @@
-//! Files with holes: where data and holes are, what fallocate(2) does, and copies of ranges.
+//! Files with holes: SEEK_DATA and SEEK_HOLE, fallocate(2), and copies of ranges.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -11,7 +11,7 @@ use crate::fixture::{Mounted, Random, System, open, system};
 
 const MIB: u64 = 1 << 20;
 
-/// The ranges of data in a file, as lseek(2) finds them.
+/// The ranges of data in a file, as lseek(2) reports them.
 fn data(file: &File) -> Vec<(u64, u64)> {
     let (mut ranges, mut at) = (Vec::new(), 0);
     loop {
@@ -37,7 +37,7 @@ fn holes_are_found() {
     file.set_len(9 * MIB).unwrap();
     let expected = [(2 * MIB, 2 * MIB + 8192), (5 * MIB, 5 * MIB + 4096)];
     assert_eq!(data(&file), expected);
-    // In the middle of data, of a hole, at the end and behind it.
+    // Within data, within a hole, at the end and after it.
     assert_eq!(seek(&file, SeekFrom::Data(2 * MIB + 100)), Ok(2 * MIB + 100));
     assert_eq!(seek(&file, SeekFrom::Hole(2 * MIB + 100)), Ok(2 * MIB + 8192));
     assert_eq!(seek(&file, SeekFrom::Hole(MIB + 5)), Ok(MIB + 5));
@@ -96,7 +96,7 @@ fn space_is_reserved_punched_and_zeroed() {
         (FallocateFlags::KEEP_SIZE, FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE);
     let read = || fs::read(mount.at("file")).unwrap();
 
-    // What is there stays; the file grows, or with KEEP_SIZE does not.
+    // Existing data stays; the file grows, unless KEEP_SIZE is set.
     fallocate(&file, FallocateFlags::empty(), 1000, 2000).unwrap();
     assert!(read() == expected);
     fallocate(&file, keep, MIB, MIB).unwrap();
@@ -105,7 +105,7 @@ fn space_is_reserved_punched_and_zeroed() {
     expected.resize((1 << 20) + 6000, 0);
     assert!(read() == expected);
 
-    // A hole, whole blocks or not, never changes the size.
+    // Punching a hole, of whole blocks or not, never changes the size.
     for (at, len) in [(65_536, 65_536), (200_001, 50_003), (4096, 100), (MIB + 4000, 1 << 30)] {
         fallocate(&file, punch | keep, at, len).unwrap();
         let end = expected.len().min((at + len) as usize);
@@ -134,7 +134,7 @@ fn space_is_reserved_punched_and_zeroed() {
     assert!(fs::read(mount.at("file")).unwrap() == expected);
 }
 
-/// The kernel passes these two to no FUSE file system.
+/// The kernel rejects these two modes for FUSE file systems.
 #[test]
 fn ranges_are_collapsed_and_inserted_or_left_alone() {
     let Some(mount) = Mounted::new("") else { return };
@@ -173,7 +173,7 @@ fn ranges_are_copied() {
         expected[target..target + len].copy_from_slice(&content[at..at + len]);
         assert!(fs::read(mount.at("to")).unwrap() == expected, "{len} bytes from {at} to {target}");
     }
-    // Behind the end there is nothing to copy; in one file, ranges must not overlap.
+    // After the end there is nothing to copy; within one file, ranges must not overlap.
     let mut end = content.len() as u64;
     assert_eq!(rustix::fs::copy_file_range(&from, Some(&mut end), &to, Some(&mut 0), 10), Ok(0));
     let overlap = rustix::fs::copy_file_range(&from, Some(&mut 0), &from, Some(&mut 4096), 8192);

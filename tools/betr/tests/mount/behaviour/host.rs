@@ -1,5 +1,4 @@
-//! What the file system that the image is stored on does to a mount: it may be full. And what others do to the
-//! file of the image.
+//! Effects of the host on a mount: its file system is full, or other processes change the file of the image.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,14 +13,14 @@ use crate::fixture::{Random, betr, betr_only, is_mounted, run, try_run, unmount}
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An image on a small file system of its own, mounted, and what the server says.
+/// An image on a small mounted file system, and its server.
 struct Host {
     dir: TempDir,
     server: Option<Child>,
 }
 
 impl Host {
-    /// A host of a given size, with a sparse image of 256 MiB; none, with a note, where mounts are not possible.
+    /// A host of a given size, with a sparse image of 256 MiB; `None`, with a note, if mounts are not possible.
     fn new(size: &str) -> Option<Host> {
         if !betr_only() {
             return None;
@@ -74,7 +73,7 @@ impl Host {
         fs::read_to_string(self.path("log")).unwrap()
     }
 
-    /// Unmounts. Whether the server ended well.
+    /// Unmounts. Returns whether the server ended successfully.
     fn unmount(&mut self) -> bool {
         unmount(&self.path("mnt"));
         self.server.take().unwrap().wait().unwrap().success()
@@ -85,7 +84,7 @@ impl Host {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
 
-    /// What `betr status` says.
+    /// The output of `betr status`.
     fn status(&self) -> String {
         let output = betr(["status"]).arg(self.path("mnt")).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
@@ -115,7 +114,7 @@ fn wait(what: &str, is_there: impl Fn() -> bool) {
     }
 }
 
-/// Takes all that is left of a file system.
+/// Fills the remaining space of a file system.
 fn fill(path: &Path) {
     let mut file = File::create(path).unwrap();
     for len in [1 << 20, 4096] {
@@ -147,7 +146,7 @@ fn a_full_host_refuses_changes_until_there_is_room() {
         let made = fs::create_dir(host.at("refused")).unwrap_err();
         assert_eq!(Errno::from_io_error(&made), Some(Errno::NOSPC), "{made}");
         assert!(host.status().contains("Host: full"), "{}", host.status());
-        // What was taken can be read, and becomes durable once there is room, without being asked for.
+        // Accepted writes can be read, and become durable once there is space, without a sync.
         for path in &written {
             assert!(fs::read(path).unwrap() == content, "{}", path.display());
         }
@@ -156,7 +155,7 @@ fn a_full_host_refuses_changes_until_there_is_room() {
         wait("a word of it", || again("there is room again"));
         assert!(again("No space left on device"), "{}", host.log());
         assert!(host.status().contains("read-write"), "{}", host.status());
-        // What was not synced may be gone after this; what the server has called durable is not.
+        // Unsynced changes may be lost now; changes that the server reported as durable are kept.
         host.server.as_mut().unwrap().kill().unwrap();
         host.server.take().unwrap().wait().unwrap();
         run("umount", ["-l".as_ref(), host.path("mnt").as_os_str()]);

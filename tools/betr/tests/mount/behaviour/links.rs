@@ -1,4 +1,4 @@
-//! Several names of one object, and how they are counted.
+//! Hard links and link counts.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -21,7 +21,7 @@ fn names_of_a_file_are_counted() {
     }
     let ino = fs::metadata(mount.at("file")).unwrap().ino();
     assert_eq!(fs::metadata(mount.at("a/b/299")).unwrap().ino(), ino);
-    // Each of them is the file, also after the first is gone.
+    // Each name refers to the file, even after the first name is removed.
     fs::remove_file(mount.at("file")).unwrap();
     fs::write(mount.at("a/b/7"), "two").unwrap();
     assert_eq!(fs::read_to_string(mount.at("a/b/200")).unwrap(), "two");
@@ -29,7 +29,7 @@ fn names_of_a_file_are_counted() {
         fs::remove_file(mount.at(&format!("a/b/{number}"))).unwrap();
     }
     assert_eq!(links("a/b/299"), 50);
-    // Names of one file that are renamed over each other: nothing happens, as POSIX says.
+    // Renaming one link over another link of the same file does nothing (POSIX).
     fs::rename(mount.at("a/b/298"), mount.at("a/b/299")).unwrap();
     assert_eq!(links("a/b/298"), 50);
     fs::write(mount.at("other"), "other").unwrap();
@@ -70,13 +70,13 @@ fn what_may_have_several_names() {
     refused(Errno::EXIST, fs::hard_link(mount.at("file"), mount.at("link")));
     refused(Errno::NOENT, fs::hard_link(mount.at("none"), mount.at("none2")));
     refused(Errno::XDEV, fs::hard_link(mount.image(), mount.at("image")));
-    // The link itself, and what it leads to.
+    // A link to the symbolic link itself, and to its target.
     linkat(CWD, mount.at("link"), CWD, mount.at("link2"), AtFlags::empty()).unwrap();
     linkat(CWD, mount.at("link"), CWD, mount.at("file2"), AtFlags::SYMLINK_FOLLOW).unwrap();
     assert_eq!(fs::symlink_metadata(mount.at("link")).unwrap().nlink(), 2);
     assert_eq!(fs::symlink_metadata(mount.at("file")).unwrap().nlink(), 2);
     assert!(fs::symlink_metadata(mount.at("link2")).unwrap().is_symlink());
-    // A file that lost its last name gets no other.
+    // A file that has lost its last name cannot be linked again.
     let file = fs::File::open(mount.at("file")).unwrap();
     fs::remove_file(mount.at("file")).unwrap();
     fs::remove_file(mount.at("file2")).unwrap();

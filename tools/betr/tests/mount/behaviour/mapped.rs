@@ -1,4 +1,4 @@
-//! Files that are mapped into memory.
+//! Memory-mapped files.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -20,12 +20,12 @@ fn a_shared_mapping_is_the_file() {
     let mut mapping = Mapping::new(&path, 20_000, Share::Shared);
     let mut second = Mapping::new(&path, 20_000, Share::Shared);
     assert!(mapping.read(0, 20_000) == expected);
-    // Reads see it at once, and so do other mappings.
+    // Reads and other mappings see the change at once.
     mapping.write(5000, &[b'b'; 8000]);
     expected[5000..13_000].fill(b'b');
     assert!(fs::read(&path).unwrap() == expected);
     assert!(second.read(0, 20_000) == expected);
-    // A mapping sees what is written otherwise while it is there.
+    // A mapping sees writes through the file.
     let file = open(&path, OFlags::empty());
     file.write_all_at(b"written", 300).unwrap();
     expected[300..307].copy_from_slice(b"written");
@@ -33,7 +33,7 @@ fn a_shared_mapping_is_the_file() {
     mapping.write(4000, b"synced");
     expected[4000..4006].copy_from_slice(b"synced");
     mapping.sync();
-    // Closed without msync, nothing is lost either.
+    // Unmapped without msync, the changes are kept, too.
     second.write(19_990, b"unsynced");
     expected[19_990..19_998].copy_from_slice(b"unsynced");
     drop((mapping, second, file));
@@ -67,7 +67,7 @@ fn a_mapping_of_a_hole_fills_it() {
     expected[2_000_000..2_000_005].fill(b'1');
     mapping.write(LEN - 1, b"2");
     expected[LEN - 1] = b'2';
-    // A hole that is punched below it is one of the mapping, too.
+    // A mapping sees a hole that is punched in the file.
     let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(&file, flags, 1_999_000, 1002).unwrap();
     expected[2_000_000..2_000_002].fill(0);
@@ -104,7 +104,7 @@ fn a_private_mapping_changes_nothing() {
     assert_eq!(mapping.read(4999, 9), b"aprivatea");
     assert!(fs::read(mount.at("file")).unwrap() == vec![b'a'; 10_000]);
     drop(mapping);
-    // Programs are mapped so, and their data is written to.
+    // Programs are mapped like this, and their data segments are written to.
     fs::copy("/bin/true", mount.at("true")).unwrap();
     for _ in 0..3 {
         said(mount.at("true").to_str().unwrap(), mount.point(), [""; 0]);

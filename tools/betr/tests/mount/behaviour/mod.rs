@@ -1,4 +1,4 @@
-//! What one call does, or refuses, as POSIX and Linux say; and what `betr mount` does beside.
+//! Single calls and their errors, as POSIX and Linux specify them; and the behaviour of `betr mount` itself.
 
 mod acls;
 mod attributes;
@@ -25,7 +25,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// That a call was refused for this reason.
+/// Asserts that a call failed with this error.
 #[track_caller]
 fn refused<T>(expected: Errno, result: Result<T, impl Into<io::Error>>) {
     match result {

@@ -1,4 +1,4 @@
-//! Names and paths: how long they may be, and of which bytes.
+//! Names and paths: length limits, and arbitrary bytes.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,7 +23,7 @@ fn a_name_has_at_most_255_bytes() {
     fs::create_dir(inside(&longest, "")).unwrap();
     fs::write(inside(&longest, "/file"), "2").unwrap();
     assert_eq!(fs::read_to_string(inside(&longest, "/file")).unwrap(), "2");
-    // In the last component, and in one in the middle.
+    // As the last component, and as one in the middle.
     for path in [inside(&longer, ""), inside(&longer, "/file")] {
         refused(Errno::NAMETOOLONG, fs::metadata(&path));
         refused(Errno::NAMETOOLONG, fs::read(&path));
@@ -102,7 +102,7 @@ fn a_tree_may_be_deeper_than_a_path_is_long() {
     };
     let bottom = descend(LEVELS);
     assert_eq!(statat(&bottom, "file", AtFlags::empty()).unwrap().st_size, 9);
-    // A name leads out of the depth, and the whole depth moves with its top.
+    // A file in the depth gets a link halfway up; then the whole tree is moved with its top.
     let middle = descend(LEVELS / 2);
     rustix::fs::linkat(&bottom, "file", &middle, "near", AtFlags::empty()).unwrap();
     fs::create_dir(mount.at("other")).unwrap();
@@ -142,7 +142,7 @@ fn symbolic_links_are_followed_and_read() {
     refused(Errno::NAMETOOLONG, fs::read(mount.at("long")));
     refused(Errno::NOENT, symlink("", mount.at("empty")));
     refused(Errno::INVAL, fs::read_link(mount.at("dir")));
-    // Made through the dangling link.
+    // Created through the dangling link.
     fs::write(mount.at("dangling"), "now").unwrap();
     assert_eq!(fs::read_to_string(mount.at("nowhere")).unwrap(), "now");
     mount.settle();

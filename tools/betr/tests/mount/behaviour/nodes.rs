@@ -1,4 +1,4 @@
-//! Pipes, sockets and devices: they are kept, and they work.
+//! Pipes, sockets and devices are preserved, and work.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -52,7 +52,7 @@ fn devices_are_those_of_the_kernel() {
     let (null, zero) = (mount.at("null"), mount.at("zero"));
     mknodat(CWD, &null, FileType::CharacterDevice, Mode::from(0o666), makedev(1, 3)).unwrap();
     mknodat(CWD, &zero, FileType::CharacterDevice, Mode::from(0o666), makedev(1, 5)).unwrap();
-    // Numbers that need more than 16 bits.
+    // Device numbers that need more than 16 bits.
     let large = makedev(4000, 0xa_bcde);
     mknodat(CWD, mount.at("large"), FileType::BlockDevice, Mode::RUSR, large).unwrap();
     mknodat(CWD, mount.at("file"), FileType::RegularFile, Mode::from(0o600), 0).unwrap();
@@ -65,7 +65,7 @@ fn devices_are_those_of_the_kernel() {
     let meta = fs::metadata(mount.at("large")).unwrap();
     assert!(meta.file_type().is_block_device() && meta.rdev() == large);
     assert!(fs::metadata(mount.at("file")).unwrap().is_file());
-    // Only root makes them.
+    // Only root can create devices.
     fs::create_dir(mount.at("dir")).unwrap();
     rustix::fs::chmod(mount.at("dir"), Mode::from(0o777)).unwrap();
     as_user(NOBODY, NOBODY, || {

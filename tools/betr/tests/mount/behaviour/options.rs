@@ -45,7 +45,7 @@ fn read_only_means_it() {
     drop(file);
     before.assert_same(&Manifest::of(mount.point()));
     mount.unmount();
-    // Not a byte of the image has changed, nor its times.
+    // The bytes and times of the image are unchanged.
     assert!(state() == untouched);
     mount.fsck();
 }
@@ -61,7 +61,7 @@ fn a_read_only_mount_shares_the_image_with_readers() {
     mount.mount("ro");
     let said = betr(["cat"]).arg(mount.image()).arg("/file").output().unwrap();
     assert!(said.status.success() && said.stdout == b"content", "{said:?}");
-    // Writers stay out.
+    // Writers are refused.
     let said = betr(["mkdir"]).arg(mount.image()).arg("/new").output().unwrap();
     assert!(!said.status.success());
     assert_eq!(fs::read_to_string(mount.at("file")).unwrap(), "content");
@@ -75,7 +75,7 @@ fn a_plan_can_be_mounted() {
     let Some(mut mount) = Mounted::sized("", 64 << 20) else { return };
     fs::write(mount.at("file"), "content").unwrap();
     mount.unmount();
-    // A slot of the superblock ring that is not in use.
+    // An unused slot of the superblock ring.
     let image = File::options().write(true).open(mount.image()).unwrap();
     image.write_all_at(&[0xa5; 4096], (40 << 12) + 4096).unwrap();
     drop(image);
@@ -84,7 +84,7 @@ fn a_plan_can_be_mounted() {
     let said = betr(["fsck", "-y", "--overlay"]).args([&plan, mount.image()]).output().unwrap();
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     let option = format!("overlay={}", plan.display());
-    // It needs ro, and must be there.
+    // The option requires ro, and an existing plan.
     for words in [option.clone(), format!("ro,{option}-not")] {
         let mut command = betr(["mount", "-o", &words]);
         let said = command.args([mount.image(), mount.point()]).output().unwrap();
@@ -130,7 +130,7 @@ fn an_image_may_stand_within_another_file() {
     let Some(mut mount) = Mounted::new("") else { return };
     fs::write(mount.at("file"), "content").unwrap();
     mount.unmount();
-    // Moved up within its file: what stands before it is not its business.
+    // Moved to an offset in its file: the bytes before it are ignored.
     let moved = mount.beside("moved.img");
     let copy = |from: &std::path::Path, to: &std::path::Path, word: &str| {
         let words = [format!("if={}", from.display()), format!("of={}", to.display())];
@@ -190,7 +190,7 @@ fn all_options_work_together() {
     assert_eq!(fs::read(mount.at("file")).unwrap(), vec![7; 300_000]);
 }
 
-/// The exit codes are those of mount(8), and words that mean nothing here are named.
+/// The exit codes are those of mount(8), and options without effect are reported.
 #[test]
 fn mount_ends_as_mount_does() {
     if !betr_only() {
@@ -223,13 +223,13 @@ fn mount_ends_as_mount_does() {
     }
     assert!(!said.contains("discard") && !said.contains("acl"), "{said}");
     unmount(mount.point());
-    // The server may still have the image for a moment.
+    // The previous server may hold the image for a moment.
     mount.mount("nosymfollow");
     symlink("/etc/passwd", mount.at("link")).unwrap();
     refused(Errno::LOOP, fs::read(mount.at("link")));
 }
 
-/// What root mounts is there for all, as far as permissions go; unless it is to be for root alone.
+/// A mount by root is accessible to all users, subject to permissions, unless it is restricted to root.
 #[test]
 fn what_root_mounts_is_there_for_all() {
     if !rustix::process::geteuid().is_root() {
@@ -251,7 +251,7 @@ fn what_root_mounts_is_there_for_all() {
     }
 }
 
-/// Where there is no FUSE that is said.
+/// A missing FUSE device is reported.
 #[test]
 fn a_device_that_is_missing_is_named() {
     let can = rustix::process::geteuid().is_root() && program("unshare").is_some();

@@ -1,4 +1,4 @@
-//! Whom objects belong to, and who may do what with them.
+//! Owners of objects, and permissions.
 
 use std::fs;
 use std::io::Write;
@@ -27,7 +27,7 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }
 
-/// A mount with a directory that everybody may write to.
+/// A mount with a directory that all users may write to.
 fn shared() -> Option<Mounted> {
     let mount = Mounted::new("allow_other")?;
     fs::create_dir(mount.at("shared")).unwrap();
@@ -49,7 +49,7 @@ fn objects_belong_to_who_made_them() {
     for name in ["dir", "dir/file", "dir/link", "dir/fifo"] {
         assert_eq!(owner(&at(name)), (NOBODY, OTHER), "{name}");
     }
-    // Root gives away, links themselves too; -1 leaves one of the two as it is.
+    // Root can change owners, of links themselves, too; -1 leaves one of the two unchanged.
     chown(at("dir/file"), Some(1), None).unwrap();
     std::os::unix::fs::lchown(at("dir/link"), Some(u32::MAX - 1), Some(3)).unwrap();
     assert_eq!(owner(&at("dir/file")), (1, OTHER));
@@ -86,12 +86,12 @@ fn modes_are_obeyed() {
             fs::set_permissions(at("readable"), fs::Permissions::from_mode(0o666)),
         );
         refused(Errno::PERM, chown(at("readable"), Some(NOBODY), None));
-        // The directory is everybody's, so names in it may go.
+        // The directory is writable for all, so its entries can be removed.
         fs::remove_file(at("private")).unwrap();
-        // Execution takes the permission, for files as for directories.
+        // Execution requires the permission, for files and directories.
         refused(Errno::ACCESS, rustix::fs::access(at("readable"), rustix::fs::Access::EXEC_OK));
         refused(Errno::ACCESS, rustix::fs::access(at("readable"), rustix::fs::Access::WRITE_OK));
-        // What is one's own may be closed to oneself; an open file stays usable.
+        // Owners can deny themselves access; an open file stays usable.
         let mut file = fs::File::create(at("own")).unwrap();
         chmod(&at("own"), 0);
         refused(Errno::ACCESS, fs::read(at("own")));
@@ -137,7 +137,7 @@ fn a_group_is_inherited_from_a_directory_that_says_so() {
     }
     assert_eq!(mode(&at("group/sub")) & 0o2000, 0o2000);
     assert_eq!(mode(&at("group/file")) & 0o2000, 0);
-    // Who is not of the group cannot make a file act for it.
+    // A user outside the group cannot set set-group-ID.
     as_user(NOBODY, NOBODY, || chmod(&at("group/file"), 0o2755));
     assert_eq!(mode(&at("group/file")), 0o755);
     mount.settle();
@@ -165,7 +165,7 @@ fn in_a_sticky_directory_only_owners_remove() {
         fs::rename(at("file"), at("moved")).unwrap();
         fs::remove_file(at("moved")).unwrap();
     });
-    // The owner of the directory removes what is in it.
+    // The owner of the directory can remove its entries.
     chown(mount.at("shared"), Some(OTHER), None).unwrap();
     as_user(OTHER, OTHER, || fs::remove_dir(at("dir")).unwrap());
     mount.settle();
@@ -193,7 +193,7 @@ fn who_changes_a_program_takes_its_powers_away() {
         }
         assert_eq!(mode(&at(name)), 0o777, "{name}");
     }
-    // Capabilities may come back while it is open.
+    // Capabilities may be set again while the file is open.
     fs::write(at("open"), "program").unwrap();
     chmod(&at("open"), 0o777);
     let open = || fs::OpenOptions::new().write(true).open(at("open")).unwrap();
@@ -215,8 +215,8 @@ fn who_changes_a_program_takes_its_powers_away() {
     mount.settle();
 }
 
-/// Who changes the contents of a file takes its powers away: set-user-id always, and set-group-id where the group may execute
-/// it, or they are not of the group.
+/// A write by another user than root clears set-user-ID, and clears set-group-ID if the group may execute the file or
+/// the user is not in the group.
 #[test]
 fn who_changes_a_file_takes_its_powers() {
     let Some(mut mount) = Mounted::new("allow_other") else { return };

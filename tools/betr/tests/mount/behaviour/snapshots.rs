@@ -1,4 +1,5 @@
-//! Snapshots of a mounted image: taken and dropped through its server, mounted by themselves, shown below `.betr/snapshots`.
+//! Snapshots of a mounted image: taken and dropped through its server, mounted on their own, shown below
+//! `.betr/snapshots`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -34,7 +35,7 @@ fn a_mounted_image_has_snapshots_taken_and_dropped() {
     fs::create_dir(mount.at("dir")).unwrap();
     fs::write(mount.at("dir/file"), vec![7; 3 << 20]).unwrap();
     let then = Manifest::of(&point);
-    // What has been written and not synced is in it.
+    // A snapshot includes writes that were not synced.
     snapshot(&["create"], &point, &["then"], 0);
     fs::write(mount.at("dir/file"), vec![8; 1 << 20]).unwrap();
     fs::rename(mount.at("dir"), mount.at("other")).unwrap();
@@ -48,7 +49,7 @@ fn a_mounted_image_has_snapshots_taken_and_dropped() {
     assert_eq!(names, ["then", "late"], "{list}");
     let shown = snapshot(&["show"], &point, &["then"], 0);
     assert!(shown.contains("Refers to: 3") && shown.contains("if it is dropped"), "{shown}");
-    // The image itself is the server's.
+    // The server has the image open, so the command cannot.
     let error = snapshot(&["list"], mount.image(), &[], 1);
     assert!(error.contains("mounted") || error.contains("use"), "{error}");
     mount.unmount();
@@ -117,7 +118,7 @@ fn status(point: &Path) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Where a snapshot is shown.
+/// The directory of a snapshot.
 fn shown(mount: &Mounted, name: &str) -> PathBuf {
     mount.at(".betr/snapshots").join(name)
 }
@@ -130,13 +131,13 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// The numbers of all inodes of a tree.
+/// The inode numbers of a tree.
 fn numbers(root: &Path) -> BTreeSet<u64> {
     let mut found = BTreeSet::from([fs::symlink_metadata(root).unwrap().ino()]);
     for entry in fs::read_dir(root).unwrap() {
         let entry = entry.unwrap();
         let meta = entry.path().symlink_metadata().unwrap();
-        // A listing and a lookup tell the same number.
+        // A listing and a lookup return the same number.
         assert_eq!(listed_number(&entry), meta.ino(), "{:?}", entry.path());
         match meta.is_dir() {
             true => found.extend(numbers(&entry.path())),
@@ -150,7 +151,7 @@ fn listed_number(entry: &fs::DirEntry) -> u64 {
     std::os::unix::fs::DirEntryExt::ino(entry)
 }
 
-/// A tree with a file of two names, among others.
+/// A tree that includes a file with two names.
 fn plant(root: &Path) {
     fs::create_dir_all(root.join("dir/sub")).unwrap();
     fs::write(root.join("dir/file"), vec![7; 300_000]).unwrap();
@@ -168,7 +169,7 @@ fn snapshots_are_shown_below_the_root() {
     plant(&point);
     let first = Manifest::of(&point);
     snapshot(&["create"], &point, &["one"], 0);
-    // What was not there is there at once.
+    // A new snapshot is visible at once.
     first.assert_same(&Manifest::of(&shown(&mount, "one")));
     fs::write(mount.at("dir/file"), vec![8; 100_000]).unwrap();
     fs::remove_file(mount.at("link")).unwrap();
@@ -179,7 +180,7 @@ fn snapshots_are_shown_below_the_root() {
     assert_eq!(names(&shown(&mount, "")), ["one", "two"]);
     assert_eq!(names(&point), ["again", "moved"]);
 
-    // Each inode has a number of its own, which stays.
+    // Each inode has a unique number, which stays the same.
     let all = [numbers(&point), numbers(&shown(&mount, "one")), numbers(&shown(&mount, "two"))];
     let together: BTreeSet<u64> = all.iter().flatten().copied().collect();
     assert_eq!(together.len(), all.iter().map(BTreeSet::len).sum::<usize>());
@@ -188,7 +189,7 @@ fn snapshots_are_shown_below_the_root() {
     let device = |path: &Path| fs::metadata(path).unwrap().dev();
     assert_eq!(device(&shown(&mount, "one/dir")), device(&point));
 
-    // What is written and checkpointed since does not change them.
+    // Later writes and checkpoints do not change snapshots.
     for at in 0..20 {
         fs::write(mount.at("again"), vec![at; 1 << 20]).unwrap();
         run("sync", [&point]);
@@ -248,7 +249,7 @@ fn what_is_shown_of_snapshots_cannot_be_changed() {
     refused(Errno::ROFS, fs::rename(mount.at("again"), mount.at(".betr/new")));
     refused(Errno::EXIST, fs::create_dir(mount.at(".betr")));
 
-    // Nothing is about two trees.
+    // No operation spans two trees.
     let trees = [point.clone(), shown(&mount, "one"), shown(&mount, "two")];
     for from in &trees {
         for to in trees.iter().filter(|to| *to != from) {
@@ -259,7 +260,7 @@ fn what_is_shown_of_snapshots_cannot_be_changed() {
     }
     before.assert_same(&Manifest::of(&shown(&mount, "one")));
 
-    // What was can be copied back.
+    // Old contents can be copied back.
     fs::write(mount.at("dir/file"), "broken").unwrap();
     fs::copy(at("dir/file"), mount.at("dir/file")).unwrap();
     assert!(fs::read(mount.at("dir/file")).unwrap() == vec![7; 300_000]);
@@ -282,7 +283,7 @@ fn copies_of_a_tree_have_no_snapshots_and_no_links_to_them() {
     let listed = said("tar", &point, ["-cf", "/dev/stdout", "."].iter().chain(&["--totals"]));
     assert!(!listed.contains(".betr"), "the archive has the snapshots");
 
-    // Both trees in one transfer: each file with two names comes out with two names, and not with four.
+    // Both trees in one transfer: a file with two names in each must arrive with two names, not four.
     let pairs = |at: &Path| {
         for (tree, name) in [(at.to_owned(), "live"), (at.join(".betr/snapshots/x"), "snapshot")] {
             let [one, two] =
@@ -334,7 +335,7 @@ fn a_snapshot_in_use_is_not_dropped() {
     let directory = fs::read_dir(shown(&mount, "two/dir")).unwrap();
     refused_drop();
     drop(directory);
-    // A working directory is not open, but in use.
+    // A working directory is in use, although no handle is open.
     for place in ["two", "two/dir/sub"] {
         let mut waits = Command::new("cat");
         waits.current_dir(shown(&mount, place)).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -343,14 +344,14 @@ fn a_snapshot_in_use_is_not_dropped() {
         drop(child.stdin.take());
         child.wait().unwrap();
     }
-    // What the kernel has only cached is no obstacle.
+    // Inodes that the kernel only caches do not prevent a drop.
     let first = Manifest::of(&shown(&mount, "one"));
     Manifest::of(&shown(&mount, "two")).assert_same(&first);
     snapshot(&["rename"], &point, &["two", "second"], 0);
     snapshot(&["drop"], &point, &["second"], 0);
     assert_eq!(names(&shown(&mount, "")), ["one"]);
     refused(Errno::NOENT, fs::metadata(shown(&mount, "second")));
-    // The name may come again, of another snapshot.
+    // Another snapshot can take the name.
     fs::write(mount.at("new"), "new").unwrap();
     snapshot(&["create"], &point, &["second"], 0);
     assert_eq!(fs::read_to_string(shown(&mount, "second/new")).unwrap(), "new");
@@ -383,7 +384,7 @@ fn many_snapshots_are_read_side_by_side() {
         }
     });
     assert_eq!(names(&shown(&mount, "")).len(), MANY as usize);
-    // Of those that are not in use only a few stay in memory: of each the root and the file.
+    // Only a few unused snapshots stay open, each with the root and the file.
     let begun = Instant::now();
     while status(&point)["inodes"].as_u64().unwrap() > 2 * 8 + 4 {
         assert!(begun.elapsed() < Duration::from_secs(20), "{}", status(&point)["inodes"]);
@@ -490,7 +491,7 @@ fn a_mounted_image_goes_back_to_a_snapshot() {
     fs::hard_link(mount.at("goes"), mount.at("dir/stays")).unwrap();
     let then = Manifest::of(&point);
     snapshot(&["create"], &point, &["then"], 0);
-    // The kernel knows all of this, and that there is no 'goes'.
+    // The kernel has all of this in its caches, and that 'goes' does not exist.
     fs::write(mount.at("dir/below/file"), vec![8; 100_000]).unwrap();
     fs::remove_file(mount.at("goes")).unwrap();
     fs::rename(mount.at("dir"), mount.at("other")).unwrap();
@@ -513,7 +514,7 @@ fn a_mounted_image_goes_back_to_a_snapshot() {
     assert_eq!(fs::read(mount.at("dir/below/file")).unwrap(), vec![7; 300_000]);
     refused(Errno::NOENT, fs::metadata(mount.at("new")));
     assert!(snapshot(&["list"], &point, &[], 0).contains("then"));
-    // And it goes on from there.
+    // Changes continue from there.
     fs::write(mount.at("dir/below/file"), "after").unwrap();
     fs::write(mount.at("dir/another"), "another").unwrap();
     let after = Manifest::of(&point);
@@ -548,8 +549,8 @@ fn a_rollback_while_others_work_loses_nothing_and_confuses_nobody() {
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     turn += 1;
                     let path = point.join(format!("dir/{}", turn % 20));
-                    // A file is what it was, or what a worker made of it, or zeros while it is cut short; where it is being gone back over
-                    // it may be stale.
+                    // A file has its contents in the snapshot, or those of a worker, or zeros while it is truncated.
+                    // During a rollback it may be stale.
                     match fs::read_to_string(&path) {
                         Ok(text) => assert!(
                             text.bytes().all(|byte| byte == 0)
@@ -614,7 +615,7 @@ fn a_rollback_takes_the_trees_of_younger_snapshots_away() {
         fs::read_dir(&shown).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["one"]);
     refused(Errno::NOENT, fs::metadata(shown.join("two/file")));
-    // What is open of the snapshot itself is what it was.
+    // An open file of a snapshot keeps its contents.
     assert_eq!(std::io::read_to_string(&kept).unwrap(), "one");
     drop(kept);
     mount.settle();

@@ -1,4 +1,4 @@
-//! How much space there is, that it runs out, and that it comes back.
+//! Free space: its amount, running out of it, and freeing it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,8 +17,8 @@ fn free(of: &StatVfs) -> u64 {
     of.f_bavail * of.f_frsize
 }
 
-/// Makes everything durable, until a number of bytes is free: what is deleted may be in use by what was
-/// durable before, and may be given back a little later.
+/// Syncs until a number of bytes is free: deleted blocks may belong to the last durable state, and are freed a little
+/// later.
 #[track_caller]
 fn wait_for_space(point: &Path, bytes: u64) {
     let begun = Instant::now();
@@ -87,7 +87,7 @@ fn a_full_image_says_so_and_recovers() {
     let content = Random::new(9, 0).bytes(1 << 20);
     let mut whole = Vec::new();
     for round in 0..3 {
-        // A write may be refused at once, or the fsync that should bring it to the disk.
+        // Either the write fails, or the fsync after it.
         let refused = (0..200).find_map(|number| {
             let path = mount.at(&format!("{round}-{number}"));
             let written = File::create(&path)
@@ -99,7 +99,7 @@ fn a_full_image_says_so_and_recovers() {
         });
         let refused = refused.expect("more fits than there is space");
         assert_eq!(Errno::from_io_error(&refused), Some(Errno::NOSPC), "{refused}");
-        // Everything that was acknowledged is there, now and later.
+        // All acknowledged data are readable, now and after a remount.
         for path in &whole {
             assert!(fs::read(path).unwrap() == content, "{}", path.display());
         }
@@ -132,7 +132,7 @@ fn a_small_write_into_a_full_image_is_whole_or_refused() {
         }
     }
     drop(filler);
-    // ext4 finds out later that a page has no place, as it says of itself (delayed allocation).
+    // ext4 may notice later that a page has no block (delayed allocation).
     let lenient = system() == System::Ext4;
     mount.unmount();
     mount.fsck();
@@ -148,7 +148,7 @@ fn a_small_write_into_a_full_image_is_whole_or_refused() {
     mount.settle();
 }
 
-/// On a full image more can be removed at once than there is room for to do it as a whole.
+/// On a full image a large tree can be removed, although one atomic operation would not fit.
 #[test]
 fn much_can_be_removed_at_once_from_a_full_image() {
     if !betr_only() {
@@ -169,7 +169,8 @@ fn much_can_be_removed_at_once_from_a_full_image() {
     mount.fsck();
 }
 
-/// What has been deleted, and not yet come back, counts as room; and what does not fit is refused as a whole.
+/// Deleted blocks that are not free yet count as available, and an allocation that does not fit is refused as a
+/// whole.
 #[test]
 fn what_is_allocated_could_be_written_now() {
     let Some(mount) = Mounted::sized("", 64 * MIB) else { return };

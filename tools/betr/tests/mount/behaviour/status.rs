@@ -1,4 +1,4 @@
-//! What the server says of itself.
+//! `betr status`.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ fn status(place: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// How often an operation was counted.
+/// The count of an operation.
 fn count(status: &Value, name: &str) -> u64 {
     let operations = status["operations"].as_array().unwrap();
     let found = operations.iter().find(|operation| operation["operation"] == name);
@@ -38,7 +38,7 @@ fn it_counts_what_it_is_asked() {
         std::os::unix::fs::FileExt::write_all_at(&file, &[7; 5000], block * 5000).unwrap();
     }
     file.sync_all().unwrap();
-    // Any place below the mount will do.
+    // The command accepts any path on the mount.
     let after = status(&mount.at("dir"));
     for (name, least) in [("make", 1), ("write", 10), ("fsync", 1)] {
         let grown = count(&after, name) - count(&before, name);

@@ -28,7 +28,7 @@ fn set(path: &Path, access: (i64, i64), modification: (i64, i64)) {
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// So long that any clock of a file system has moved on.
+/// Longer than the resolution of any file system's clock.
 fn pass() {
     std::thread::sleep(Duration::from_millis(20));
 }
@@ -65,7 +65,7 @@ fn times_are_kept_to_the_nanosecond() {
     let before = ["dir", "file", "link"].map(|name| times(&mount.at(name)));
     mount.settle();
     let after = ["dir", "file", "link"].map(|name| times(&mount.at(name)));
-    // Looking at the directory and reading the link may have been an access.
+    // Reading the directory and the link may have updated their times of access.
     for (before, after) in before.into_iter().zip(after) {
         assert_eq!(before[1..], after[1..]);
     }
@@ -126,7 +126,7 @@ fn every_change_of_names_sets_the_times_of_directories() {
     assert_eq!(changed(&dir, || fs::remove_file(dir.join("link")).unwrap()), "mc");
 }
 
-/// As relatime says: an access counts when the last one is not after the last change, or a day old.
+/// relatime: a read updates the time of access if that is not later than the last change, or a day old.
 #[test]
 fn an_access_is_noted_where_it_says_something_new() {
     let Some(mut mount) = Mounted::new("") else { return };
@@ -149,7 +149,7 @@ fn an_access_is_noted_where_it_says_something_new() {
     set(&mount.at("dir"), (now - 7200, 0), (now - 3600, 0));
     let list = || assert_eq!(fs::read_dir(mount.at("dir")).unwrap().count(), 1);
     assert_eq!(changed(&mount.at("dir"), list), "a");
-    // Asking for it leaves no trace.
+    // With O_NOATIME it is not updated.
     set(&path, (now - 7200, 0), (now - 3600, 0));
     let quiet = || {
         let mut bytes = [0; 7];
@@ -160,7 +160,7 @@ fn an_access_is_noted_where_it_says_something_new() {
     assert_eq!(changed(&path, quiet), "");
 }
 
-/// What a mount is told after it was made counts as well.
+/// Options of a remount apply, too.
 #[test]
 fn a_remount_leaves_times_of_access_alone() {
     let Some(mut mount) = Mounted::new("") else { return };

@@ -1,23 +1,23 @@
-//! What one file may hold after a crash: what was durable, and any of what was done to it since.
+//! The permitted contents of one file after a crash: the durable state, plus any subset of the later changes.
 
-/// A change that has been asked for, and perhaps made.
+/// A requested change, which may have been made.
 enum Change {
     Write { at: usize, bytes: Vec<u8> },
     Resize,
 }
 
-/// The bytes of a file, as they were durable for certain, and as they are by now.
+/// The bytes of a file: the last ones known to be durable, and the current ones.
 #[derive(Default)]
 pub(super) struct Content {
     durable: Vec<u8>,
     now: Vec<u8>,
     since: Vec<Change>,
-    /// The least and the greatest length since it was durable.
+    /// The minimum and maximum length since the durable state.
     lengths: (usize, usize),
 }
 
 impl Content {
-    /// A file that is durable with these bytes.
+    /// A file with these durable bytes.
     pub(super) fn durable(bytes: Vec<u8>) -> Self {
         let lengths = (bytes.len(), bytes.len());
         Self { now: bytes.clone(), durable: bytes, since: Vec::new(), lengths }
@@ -27,7 +27,7 @@ impl Content {
         self.now.len()
     }
 
-    /// How many changes are not durable for certain.
+    /// The number of changes that are not known to be durable.
     pub(super) fn pending(&self) -> usize {
         self.since.len()
     }
@@ -50,13 +50,13 @@ impl Content {
         self.lengths = (least.min(self.len()), greatest.max(self.len()));
     }
 
-    /// Everything so far is durable.
+    /// Marks everything as durable.
     pub(super) fn acknowledge(&mut self) {
         *self = Self::durable(std::mem::take(&mut self.now));
     }
 
-    /// Whether a file may hold this after a crash, or why not. Of each byte that is looked at by itself:
-    /// no order is promised in which pages reach the disk.
+    /// Whether a file may have these contents after a crash, or why not. Each byte is judged on its own: the order in
+    /// which pages reach the disk is not specified.
     pub(super) fn admits(&self, found: &[u8]) -> Result<(), String> {
         let (least, greatest) = self.lengths;
         if !(least..=greatest).contains(&found.len()) {
@@ -76,7 +76,7 @@ impl Content {
         };
         for (place, byte) in found.iter().copied().enumerate() {
             let durable = self.durable.get(place);
-            // A place behind the durable end may be reached by a length before it is by bytes.
+            // After a crash a byte past the durable end may be within the length but not yet written, so zero.
             let empty = byte == 0 && (durable.is_none() || resized);
             if durable != Some(&byte) && !empty && !written(place, byte) {
                 return Err(format!(

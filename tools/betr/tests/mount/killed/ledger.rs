@@ -1,8 +1,8 @@
-//! What a directory tree may be after a crash, kept by the one who changes it.
+//! The permitted states of a directory tree after a crash, recorded by the worker that changes it.
 //!
-//! Every change is noted before it is asked for. What an fsync acknowledged must be there; of what came later,
-//! names may show any state that they went through: later changes of names never come without earlier ones, so
-//! that a rename never loses a file.
+//! Every change is recorded before it is requested. Changes that an fsync acknowledged must be present. The names may
+//! show any later state that they went through: changes of names become durable in order, so that a rename never
+//! loses a file.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -10,44 +10,44 @@ use std::path::Path;
 
 use super::content::Content;
 
-/// An object of a ledger; a file is known by its number, whatever its name.
+/// An object of a ledger; a file is identified by its number, independent of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     Directory,
     File(u64),
 }
 
-/// Paths below the top, and what they name.
+/// Paths below the top, and their objects.
 pub(super) type Names = BTreeMap<String, Entry>;
 
-/// What a path was found to be.
+/// The object found at a path.
 enum Found {
     Directory,
     File(Vec<u8>),
 }
 
-/// The tree below one directory. The top itself, "", is always there.
+/// The tree below one directory. The top itself, "", always exists.
 pub(super) struct Ledger {
-    /// The states of the names since they were durable for certain, the present one last.
+    /// The states of the names since the last one known to be durable; the current one is last.
     states: Vec<Names>,
     files: BTreeMap<u64, Content>,
-    /// Directories with changes of names that are not durable for certain.
+    /// Directories with changes of names that are not known to be durable.
     unsynced: BTreeSet<String>,
     next_file: u64,
-    /// What was asked for and what was acknowledged last, for those who have to find out what went wrong.
+    /// The most recent requests and acknowledgements, to debug failures.
     notes: VecDeque<String>,
 }
 
-/// How many notes are kept.
+/// The number of notes kept.
 const NOTES: usize = 40;
 
-/// The directory that a path is in.
+/// The parent directory of a path.
 pub(super) fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
 impl Ledger {
-    /// Of an empty directory.
+    /// The ledger of an empty directory.
     pub(super) fn new() -> Self {
         let files = BTreeMap::new();
         let (unsynced, notes) = (BTreeSet::new(), VecDeque::new());
@@ -84,7 +84,7 @@ impl Ledger {
         self.file_mut(path).resize(len);
     }
 
-    /// An fsync of a file has returned.
+    /// Records that an fsync of a file has returned.
     pub(super) fn file_synced(&mut self, path: &str) {
         self.note(format!("{path} is synced"));
         self.file_mut(path).acknowledge();
@@ -97,7 +97,7 @@ impl Ledger {
         }
     }
 
-    /// How many bytes there are.
+    /// The total size of all files, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let names = self.names().keys();
         names.filter(|path| self.is_file(path)).map(|path| self.file(path).len()).sum()
@@ -107,7 +107,7 @@ impl Ledger {
         matches!(self.names().get(path), Some(Entry::File(_)))
     }
 
-    /// A change of names, in these directories.
+    /// Records a change of names in these directories.
     fn change(&mut self, directories: &[&str], change: impl FnOnce(&mut Names)) {
         let mut names = self.names().clone();
         change(&mut names);
@@ -148,7 +148,7 @@ impl Ledger {
         });
     }
 
-    /// An fsync of a directory has returned.
+    /// Records that an fsync of a directory has returned.
     pub(super) fn directory_synced(&mut self, path: &str) {
         self.note(format!("directory {path:?} is synced"));
         self.unsynced.remove(path);
@@ -157,7 +157,7 @@ impl Ledger {
         }
     }
 
-    /// A sync of everything has returned.
+    /// Records that a sync of everything has returned.
     pub(super) fn all_synced(&mut self) {
         self.note("all is synced".into());
         self.unsynced.clear();
@@ -178,10 +178,10 @@ impl Ledger {
         self.files.retain(|number, _| named.contains(number));
     }
 
-    /// Compares with what is there after a crash, which from then on is what is durable.
+    /// Compares with the tree after a crash, which then becomes the durable state.
     pub(super) fn check(&mut self, top: &Path) {
         let found = read(top);
-        // The youngest first: the truth is most likely near.
+        // The most recent state first: it is the most likely one.
         let troubles: Vec<_> =
             self.states.iter().rev().map(|names| self.troubles(names, &found)).collect();
         let Some(which) = troubles.iter().position(Vec::is_empty) else {
@@ -205,7 +205,7 @@ impl Ledger {
         self.note("all is as it was found after a crash".into());
     }
 
-    /// In what the tree that was found differs from a state of the names and what its files may hold.
+    /// The differences of the tree from a state of the names, with the permitted contents of its files.
     fn troubles(&self, names: &Names, found: &BTreeMap<String, Found>) -> Vec<String> {
         let mut troubles = Vec::new();
         for (path, entry) in names {

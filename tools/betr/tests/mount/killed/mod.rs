@@ -1,9 +1,9 @@
-//! The daemon is killed at random moments, while everybody writes: what was acknowledged is there afterwards.
+//! The daemon is killed at random moments during writes: acknowledged changes must be present afterwards.
 //!
-//! In place of ext4's daemon, which there is none, its journal and its writes are stopped by the ioctl that is made
-//! for this. So the rules by which a tree is judged here have been tried on a file system that keeps them.
+//! ext4 has no daemon; instead an ioctl (`EXT4_IOC_SHUTDOWN`) stops its journal and its writes. So these rules are
+//! validated on another file system.
 //!
-//! `BETR_KILL_ROUNDS` rounds are made, by default a few, with `BETR_TEST_SEED`.
+//! `BETR_KILL_ROUNDS` sets the number of rounds (by default a few), and `BETR_TEST_SEED` the seed.
 
 mod content;
 mod ledger;
@@ -18,7 +18,7 @@ use worker::{End, Log, Promise, Worker};
 const WORKERS: usize = 3;
 const WRITERS: usize = 2;
 
-/// Workers on a mount that is killed under them, again and again.
+/// Workers on a mount that is killed repeatedly.
 struct Scene {
     mount: Mounted,
     options: &'static str,
@@ -31,7 +31,7 @@ struct Scene {
 
 impl Scene {
     fn new(options: &'static str, promise: Promise, user: u64) -> Option<Self> {
-        // Only ext4 needs it, to be stopped.
+        // Only ext4 needs the C helper, for its shutdown.
         let mount = can_map().then(|| Mounted::new(options)).flatten()?;
         let end = End::default();
         let top = |number| mount.at(&format!("worker-{number}"));
@@ -45,7 +45,7 @@ impl Scene {
         Some(Self { options, promise, end: end.clone(), random: random(0), workers, logs, mount })
     }
 
-    /// Lets everybody work, and kills the daemon under them.
+    /// Lets all workers run, and kills the daemon during that.
     fn work_and_kill(&mut self) {
         let time = Duration::from_millis(
             [20, 100, 400, 400][self.random.below(4)] + self.random.below(100) as u64,
@@ -72,7 +72,7 @@ impl Scene {
         Log::check(&mut self.logs);
     }
 
-    /// Kills the daemon when it has nothing to do, or while it recovers: nothing may come of that.
+    /// Kills the daemon while it is idle or recovers: the tree must be unchanged.
     fn kill_idle(&mut self) {
         let before = Manifest::of(self.mount.point());
         self.mount.crash();
@@ -92,7 +92,7 @@ impl Scene {
             if self.random.below(3) == 0 {
                 self.kill_idle();
             }
-            // The next round goes on with what is there, often on a mount that never was unmounted in order.
+            // The next round continues with the current tree, often on a mount that was never unmounted cleanly.
             if self.random.below(2) == 0 || round + 1 == rounds {
                 self.mount.settle();
             }

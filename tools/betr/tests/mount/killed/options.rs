@@ -1,4 +1,4 @@
-//! Options that say how much is lost, and what is done about it at the next mount.
+//! Options that limit the loss of data, and options for the mount after a crash.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -10,7 +10,7 @@ fn bytes_and_time(path: &Path) -> (Vec<u8>, SystemTime) {
     (fs::read(path).unwrap(), fs::metadata(path).unwrap().modified().unwrap())
 }
 
-/// A mount that was killed after something was synced; ext4 recovers by writing even when it is mounted read-only.
+/// A mount that was killed after a sync. Not for ext4, which writes during recovery even if it is mounted read-only.
 fn killed() -> Option<Mounted> {
     let mut mount = betr_only().then(|| Mounted::sized("", 64 << 20)).flatten()?;
     fs::write(mount.at("old"), "old").unwrap();
@@ -47,7 +47,7 @@ fn without_recovery_the_last_checkpoint_is_seen() {
     let before = bytes_and_time(mount.image());
     mount.mount("ro,norecovery");
     assert_eq!(fs::read_to_string(mount.at("old")).unwrap(), "old");
-    // What the log holds may have been in a checkpoint as well, but never half of it.
+    // A checkpoint may contain a logged operation, too, but never half of it.
     if let Ok(large) = fs::read(mount.at("large")) {
         assert!([0, 5 << 20].contains(&large.len()));
     }
@@ -84,7 +84,7 @@ fn a_mount_whose_daemon_was_killed_says_so() {
         let errno = rustix::io::Errno::from_io_error(&error);
         assert_eq!(errno, Some(rustix::io::Errno::NOTCONN), "{error}");
     };
-    // What the kernel knows already it may go on to say.
+    // Replies from the kernel's caches may continue.
     refused(File::open(mount.at("file")).unwrap_err());
     refused(fs::read_dir(mount.point()).unwrap_err());
     drop(file);

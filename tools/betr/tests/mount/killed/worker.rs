@@ -1,4 +1,4 @@
-//! One who changes a tree as fast as possible, and knows what was acknowledged.
+//! A worker that changes a tree as fast as possible, and records acknowledgements.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,22 +10,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::ledger::{Ledger, parent};
 use crate::fixture::{Random, System, system};
 
-/// The most files in a directory, and bytes in a tree: every check reads all of it.
+/// Limits on the files in a directory, and on the bytes in a tree: every check reads all of it.
 const FILES: usize = 12;
 const BYTES: usize = 8 << 20;
-/// The most changes of a file that wait for an fsync.
+/// The most changes of a file that are not synced.
 const PENDING: usize = 6;
 
-/// When what was done counts as durable.
+/// When a change counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Promise {
     /// When an fsync of it has returned.
     Fsync,
-    /// When it has returned itself, as with the option `sync`.
+    /// When the call itself has returned, as with the option `sync`.
     AtOnce,
 }
 
-/// Whether the end has come. What fails before it fails for a reason of its own.
+/// Whether the mount has been stopped. An operation that fails before that is a test failure.
 #[derive(Clone, Default)]
 pub(super) struct End(Arc<AtomicBool>);
 
@@ -38,8 +38,8 @@ impl End {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// An error when something has returned too late to count. An ext4 that is stopped in the middle of an
-    /// operation may say that it was done; a daemon that is killed says nothing.
+    /// Fails if an operation returned too late to count. When ext4 is shut down during an operation, the operation
+    /// may still report success; a killed daemon does not reply.
     fn not_yet(&self) -> io::Result<()> {
         match self.has_come() && system() == System::Ext4 {
             true => Err(io::Error::other("too late")),
@@ -58,14 +58,14 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// A worker with a directory of its own, which is made and durable.
+    /// A worker with a new, durable directory of its own.
     pub(super) fn new(top: PathBuf, end: End, promise: Promise, random: Random) -> Self {
         fs::create_dir(&top).unwrap();
         File::open(top.parent().unwrap()).unwrap().sync_all().unwrap();
         Self { top, end, promise, random, ledger: Ledger::new(), made: 0 }
     }
 
-    /// Works until something fails, as everything does after a crash; returns what it was.
+    /// Works until an operation fails, as all do after a crash. Returns the error.
     pub(super) fn work(&mut self) -> io::Error {
         loop {
             if let Err(error) = self.step() {
@@ -74,12 +74,12 @@ impl Worker {
         }
     }
 
-    /// Compares the tree with what it may be.
+    /// Compares the tree with its permitted states.
     pub(super) fn check(&mut self) {
         self.ledger.check(&self.top);
     }
 
-    /// How many operations have been done.
+    /// The number of completed operations.
     pub(super) fn made(&self) -> u64 {
         self.made
     }
@@ -101,11 +101,11 @@ impl Worker {
     }
 
     fn at(&self, path: &str) -> PathBuf {
-        // Joining "" would add a slash.
+        // Joining "" would append a slash.
         if path.is_empty() { self.top.clone() } else { self.top.join(path) }
     }
 
-    /// Something happens that often of a hundred times.
+    /// True with a probability of `percent` per cent.
     fn often(&mut self, percent: usize) -> bool {
         self.random.below(100) < percent
     }
@@ -125,7 +125,7 @@ impl Worker {
         Some(files[index].clone())
     }
 
-    /// A name for a file, which may be taken by a file.
+    /// A name for a file, which an existing file may have.
     fn name(&mut self) -> String {
         let (directory, number) = (self.directory(), self.random.below(FILES));
         if directory.is_empty() { format!("f{number}") } else { format!("{directory}/f{number}") }
@@ -135,7 +135,7 @@ impl Worker {
         let most = [50, 5000, 60_000, 60_000, 2_500_000][self.random.below(5)];
         let room = BYTES.saturating_sub(self.ledger.bytes()).max(100);
         let len = self.random.below(most.min(room)) + 1;
-        // No zeros: a place that was never written must show.
+        // No zeros, so that unwritten bytes are recognised.
         let mut bytes = self.random.bytes(len);
         bytes.iter_mut().for_each(|byte| *byte |= 1);
         bytes
@@ -147,7 +147,7 @@ impl Worker {
         self.done_to(path, file, 60)
     }
 
-    /// A file was changed: often that is made durable, always when too much waits for it.
+    /// Called after a change of a file: syncs it with a probability, and always if too many changes are pending.
     fn done_to(&mut self, path: &str, file: &File, percent: usize) -> io::Result<()> {
         if self.promise == Promise::Fsync {
             if !self.often(percent) && self.ledger.file(path).pending() <= PENDING {
@@ -160,7 +160,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Names in these directories were changed.
+    /// Called after a change of names in these directories.
     fn renamed_in(&mut self, directories: &[&str], percent: usize) -> io::Result<()> {
         let promised = self.promise == Promise::AtOnce;
         if !promised && !self.often(percent) {
@@ -213,13 +213,13 @@ impl Worker {
         self.ledger.resize(&path, len);
         file.set_len(len as u64)?;
         if self.promise == Promise::AtOnce && system() == System::Ext4 {
-            // The option makes its writes and changes of names durable, but not this; XFS does it.
+            // ext4's `-o sync` makes writes and changes of names durable, but not this operation; XFS does.
             file.sync_all()?;
         }
         self.done_to(&path, &file, 70)
     }
 
-    /// As editors and databases do it: a new file, an fsync, and a rename over the old one.
+    /// Replaces a file as editors and databases do: a new file, an fsync, and a rename over the old one.
     fn replace(&mut self) -> io::Result<()> {
         let path = self.name();
         let temporary = format!("{path}.new");
@@ -284,7 +284,7 @@ impl Worker {
     fn sync_all(&mut self) -> io::Result<()> {
         rustix::fs::syncfs(File::open(&self.top)?)?;
         self.end.not_yet()?;
-        // Of this a FUSE server is told nothing: the kernel writes back what it has, and that is all.
+        // The kernel sends a FUSE server no request for this; it only writes back its dirty pages.
         if system() == System::Ext4 {
             self.ledger.all_synced();
         }
@@ -292,7 +292,7 @@ impl Worker {
     }
 }
 
-/// A log that all workers append to.
+/// A log to which all workers append.
 pub(super) struct Log {
     path: PathBuf,
     end: End,
@@ -301,7 +301,7 @@ pub(super) struct Log {
     acknowledged: u64,
 }
 
-/// The bytes of a record.
+/// The length of a record, in bytes.
 const RECORD: usize = 64;
 
 impl Log {
@@ -311,7 +311,7 @@ impl Log {
         Self { path: path.to_owned(), end, writer, next: 0, acknowledged: 0 }
     }
 
-    /// Appends until something fails.
+    /// Appends until an operation fails.
     pub(super) fn work(&mut self, promise: Promise) -> io::Error {
         let append = |log: &mut Self| -> io::Result<()> {
             let file = File::options().append(true).open(&log.path)?;
@@ -332,8 +332,8 @@ impl Log {
         append(self).unwrap_err()
     }
 
-    /// Every record that was acknowledged must be there, in order, after a crash. What came later may be
-    /// there, whole or not, and is cut off.
+    /// After a crash every acknowledged record must be present, in order. Later records may be present, complete or
+    /// not, and are cut off.
     pub(super) fn check(logs: &mut [Self]) {
         let path = logs[0].path.clone();
         let bytes = fs::read(&path).unwrap();

@@ -1,9 +1,9 @@
-//! pjdfstest: the POSIX test suite that FreeBSD, ZFS and the FUSE file systems test themselves with.
+//! pjdfstest: the POSIX test suite of FreeBSD, ZFS and FUSE file systems.
 //!
-//! It is the Rust version, from crates.io: `cargo install --locked pjdfstest --version 0.2.2 --root DIR`; `.ci/run`
-//! has it. The test looks for it at `BETR_PJDFSTEST` and in `PATH`. On ext4 each of its 398 cases passes; what
-//! betr cannot pass stands in `expected-failures`, each with its reason. A case that is listed there
-//! and passes, or that the suite does not know, fails the test as well: the list is the truth.
+//! This is the Rust version from crates.io: `cargo install --locked pjdfstest --version 0.2.2 --root DIR`; `.ci/run`
+//! installs it. The test searches it at `BETR_PJDFSTEST` and in `PATH`. On ext4 each of its 398 cases passes;
+//! `expected-failures` lists the cases that betr cannot pass, each with the reason. A listed case that passes, or
+//! that the suite does not contain, fails the test, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,13 +14,14 @@ use betr_cli::skip::{self, need};
 
 use crate::fixture::{Mounted, System, system};
 
-/// How many cases version 0.2.2 has.
+/// The number of cases in version 0.2.2.
 const CASES: usize = 398;
-/// Those that remount the file system read-only.
+/// The cases that remount the file system read-only.
 const REMOUNTING: &str = "erofs";
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// What the suite is told; `allow_remount` is filled in. Both users are Debian's own, each in its group.
+/// The configuration of the suite; `allow_remount` is filled in. Both users exist on Debian, each with a group of its
+/// own.
 const SETTINGS: &str = r#"
 [features]
 posix_fallocate = {}
@@ -44,7 +45,7 @@ fn pjdfstest() -> Option<PathBuf> {
     need("pjdfstest", found.is_some()).then_some(found).flatten()
 }
 
-/// The cases that fail on betr, and cannot do otherwise. Each has its reason above it.
+/// The cases that must fail on betr. Each has its reason above it.
 fn expected_failures() -> BTreeSet<String> {
     let mut expected = BTreeSet::new();
     let mut explained = false;
@@ -61,10 +62,10 @@ fn expected_failures() -> BTreeSet<String> {
     if system() == System::Betr { expected } else { BTreeSet::new() }
 }
 
-/// How each case ended, and what it said.
+/// The result of each case, and its output.
 type Outcome = BTreeMap<String, (String, String)>;
 
-/// Reads lines such as `chmod::eloop ok`, and what stands indented below them.
+/// Parses lines such as `chmod::eloop ok`, and the indented lines below them.
 fn outcome(out: &str) -> Outcome {
     let mut cases = Outcome::new();
     let mut last = String::new();
@@ -81,14 +82,14 @@ fn outcome(out: &str) -> Outcome {
     cases
 }
 
-/// Runs the suite, or the part of it that has `pattern` in its name.
+/// Runs the suite, or the cases with `pattern` in their names.
 fn suite(binary: &Path, mount: &Mounted, pattern: Option<&str>) -> Outcome {
     let (config, second) = (mount.beside("pjdfstest.toml"), mount.beside("second"));
     let remount = if pattern == Some(REMOUNTING) { "true" } else { "false" };
     fs::write(&config, SETTINGS.replace("REMOUNT", remount)).unwrap();
     fs::create_dir_all(&second).unwrap();
     let mut command = assert_cmd::Command::new(binary);
-    // It must be mount(8) that remounts, and not a helper of whatever FUSE package is installed.
+    // mount(8) must do the remount itself, without a helper of an installed FUSE package.
     let bin = mount.beside("bin");
     fs::create_dir_all(&bin).unwrap();
     let mount_program = skip::program("mount").unwrap();
@@ -116,7 +117,7 @@ fn the_suite_passes() {
     let mut cases = suite(&binary, &mount, None);
     assert_eq!(cases.len(), CASES);
     mount.settle();
-    // These by themselves: a file of another case that is not closed yet would keep it from being remounted.
+    // These run separately: a file that another case has open would prevent the remount.
     cases.extend(suite(&binary, &mount, Some(REMOUNTING)));
     mount.settle();
 

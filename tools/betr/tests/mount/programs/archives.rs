@@ -1,4 +1,4 @@
-//! Trees that go in and come out by tar(1), rsync(1) and cp(1), complete.
+//! Trees that are copied in and out by tar(1), rsync(1) and cp(1) without loss.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn tar_in_and_out() {
     mount.settle();
     tar(&["-C", text(&copy), "-df", text(&archive)]);
 
-    // An archive on the mount, of what is on the mount, and its contents outside.
+    // An archive on the mount, of a tree on the mount, unpacked outside.
     let (inner, back) = (mount.at("copy.tar"), mount.beside("back"));
     tar(&["-C", text(&copy), "-cf", text(&inner), "."]);
     fs::create_dir(&back).unwrap();
@@ -55,7 +55,7 @@ fn rsync_in_and_out() {
     same(&source, &copy);
     mount.settle();
 
-    // The source goes on, and the copy follows: some of it in place, some by new files.
+    // The source changes, and rsync updates the copy, in place and with new files.
     fs::remove_dir_all(source.join("dir 5")).unwrap();
     fs::rename(source.join("dir 6"), source.join("renamed")).unwrap();
     let mut large = fs::read(source.join("large")).unwrap();
@@ -80,14 +80,14 @@ fn cp_within() {
     let first = mount.at("first");
     plant(&first);
     let expected = Manifest::of(&first);
-    // By copy_file_range, where the program and the kernel agree to.
+    // By copy_file_range, if the program and the kernel support it.
     for sparse in ["auto", "always", "never"] {
         let (sparse, copy) = (format!("--sparse={sparse}"), mount.at("second"));
         said("cp", Path::new("/"), ["-a", &sparse, text(&first), text(&copy)]);
         expected.assert_same(&Manifest::of(&copy));
         fs::remove_dir_all(copy).unwrap();
     }
-    // By rename, and out and in again by copying and removing.
+    // By rename; and out and in again by copying and removing.
     let outside = mount.beside("outside");
     for (from, to) in
         [(&first, &mount.at("third")), (&mount.at("third"), &outside), (&outside, &first)]
@@ -106,12 +106,12 @@ fn the_tools_see_what_the_mount_shows() {
         (mount.beside("source"), mount.beside("back"), mount.image().to_owned());
     plant(&source);
     let expected = Manifest::of(&source);
-    // Out of an image that was filled through a mount.
+    // Export from an image that was filled through a mount.
     said("cp", Path::new("/"), ["-a", text(&source), text(&mount.at("copy"))]);
     mount.unmount();
     said(BETR, Path::new("/"), ["export", text(&image), "/copy", text(&back)]);
     expected.assert_same(&Manifest::of(&back));
-    // Out of a mount of an image that was filled without one.
+    // Mount of an image that was filled by `betr import`.
     said(BETR, Path::new("/"), ["import", text(&image), text(&source), "/imported"]);
     mount.fsck();
     mount.mount("");

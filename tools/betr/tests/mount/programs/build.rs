@@ -1,4 +1,4 @@
-//! make(1), cc(1) and ar(1): four at once, who believe in times of modification.
+//! make(1), cc(1) and ar(1): four parallel jobs that depend on times of modification.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::fixture::{Mounted, program, said};
 
 const UNITS: usize = 60;
 
-/// A program with a number of units in a library, and what it prints.
+/// A program with several units in a library. Returns its expected output.
 fn write_project(dir: &Path) -> String {
     let write = |name: &str, text: String| fs::write(dir.join(name), text).unwrap();
     let mut expected = 0_u64;
@@ -58,7 +58,7 @@ fn make_builds_what_is_out_of_date() {
     assert_eq!(result(), expected);
     make(&["-q"]);
     mount.settle();
-    // Nothing is out of date after a mount, and one unit after a change to it.
+    // After a remount nothing is out of date; after a change to a unit, only that unit.
     make(&["-q"]);
     assert_eq!(result(), expected);
     let unit = dir.join("unit7.c");

@@ -1,4 +1,4 @@
-//! sqlite3(1): transactions with an fsync each, locks, and with a write-ahead log shared memory.
+//! sqlite3(1): transactions with an fsync each, locks, and shared memory with a write-ahead log.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use crate::fixture::{Mounted, Random, program, run, said};
 
 const TRANSACTIONS: usize = 1500;
 
-/// Transactions that insert, change and delete, some of which are rolled back.
+/// Transactions that insert, update and delete, some of which are rolled back.
 fn script() -> String {
     let mut random = Random::new(22, 0);
     let mut sql = String::from(
@@ -35,7 +35,7 @@ fn script() -> String {
     sql
 }
 
-/// Runs commands on a database; returns what is printed.
+/// Runs commands on a database, and returns their output.
 fn sqlite(dir: &Path, database: &str, commands: &[&str]) -> String {
     let commands = commands.iter().flat_map(|command| ["-cmd", command]);
     said("sqlite3", dir, commands.chain([database, ".quit"]))
@@ -59,7 +59,7 @@ fn a_database_is_what_its_transactions_make_it() {
         check(&mount);
         mount.settle();
         check(&mount);
-        // Everything is written anew, and the file gets shorter.
+        // VACUUM rewrites everything, and the file becomes shorter.
         sqlite(mount.point(), &database, &["DELETE FROM t WHERE id % 3 = 0", "VACUUM"]);
         assert_eq!(sqlite(mount.point(), &database, &["PRAGMA integrity_check"]), "ok\n");
         mount.settle();

@@ -1,4 +1,4 @@
-//! fio(1), which verifies what it wrote, and fs_mark(1).
+//! fio(1), which verifies the data it wrote, and fs_mark(1).
 
 use std::fs;
 
@@ -33,7 +33,7 @@ fn fio_finds_what_it_wrote() {
         fio(name, words);
     }
     mount.settle();
-    // The same again, only reading.
+    // The same jobs again, only reading.
     let fio = |name: &str, words: &[&str]| {
         let name = format!("--name={name}");
         let common = [
@@ -54,7 +54,7 @@ fn fio_finds_what_it_wrote() {
 #[test]
 fn fs_mark_makes_files_that_are_synced() {
     let Some(mut mount) = program("fs_mark").and_then(|_| Mounted::new("")) else { return };
-    // Each way of making files durable: fsync before close, sync, fsync afterwards, all of them at the end.
+    // The ways of fs_mark to make files durable: fsync before close, sync, fsync afterwards, all of them at the end.
     for way in ["1", "2", "4", "6"] {
         let dir = mount.at(way);
         fs::create_dir(&dir).unwrap();

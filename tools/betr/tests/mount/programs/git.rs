@@ -1,4 +1,4 @@
-//! git(1): many small files, renames, locks, and packs that are mapped.
+//! git(1): many small files, renames, locks, and memory-mapped packs.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use crate::fixture::{Mounted, Random, program, run, said};
 
 const COMMITS: usize = 300;
 
-/// Options before every command, so that no user's settings count.
+/// Options for every command, which override the user's settings.
 const SETTINGS: [&str; 8] = [
     "-c",
     "user.name=Test",
@@ -24,7 +24,7 @@ fn git(dir: &Path, words: &[&str]) -> String {
     said("git", dir, SETTINGS.iter().chain(words))
 }
 
-/// The sources of this workspace as a stream for git-fast-import(1), and a history of changes to them.
+/// The sources of this workspace, and a history of changes to them, as a stream for git-fast-import(1).
 fn history(root: &Path) -> String {
     let mut files = Vec::new();
     let mut waiting = vec![root.join("core/src"), root.join("tools")];
@@ -47,7 +47,7 @@ fn history(root: &Path) -> String {
             "commit refs/heads/main\ncommitter T <t@example.com> {date} +0000\ndata 4\nwork\n"
         )
         .unwrap();
-        // All files first, then a few of them in each commit.
+        // The first commit has all files, each later one a few of them.
         let count = if commit == 0 { files.len() } else { 5 };
         for index in 0..count {
             let path = &files[if commit == 0 { index } else { random.below(files.len()) }];
@@ -82,7 +82,7 @@ fn git_clones_and_works() {
     mount.settle();
     sound(&clone);
 
-    // Back and forth, work of one's own, and a new pack.
+    // Checkouts of old and new commits, local changes, and a new pack.
     let before = git(&clone, &["ls-tree", "-r", "main~150"]);
     git(&clone, &["checkout", "-q", "-b", "other", "main~150"]);
     fs::remove_dir_all(clone.join("core")).unwrap();

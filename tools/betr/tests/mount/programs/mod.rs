@@ -1,5 +1,5 @@
-//! Programs as they are, doing their work on a mount. After each, the image is checked, and everything must be
-//! as it was when it is mounted again.
+//! Unmodified programs at work on a mount. After each, the image is checked, and its contents must be the same after
+//! a remount.
 
 mod archives;
 mod build;

@@ -1,6 +1,6 @@
-//! Four processes at once, in directories of their own and in one that they share.
+//! Four concurrent processes, in directories of their own and in a shared one.
 //!
-//! What must hold at the end does not depend on who was faster.
+//! The conditions at the end do not depend on their timing.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -14,10 +14,10 @@ use crate::fixture::{Mounted, Random};
 
 const WORKERS: usize = 4;
 const TURNS: usize = 250;
-/// Files of a pool that everybody takes from.
+/// Files of a pool from which all workers take.
 const POOL: usize = 400;
 
-/// The number of a worker and the directory it works in, for the process that is one.
+/// The variable that makes a process a worker: its number and its directory.
 const WORKER: &str = "BETR_TEST_WORKER";
 
 #[test]
@@ -46,7 +46,7 @@ fn processes_share_directories() {
     check(mount.point());
 }
 
-/// What the processes made of it.
+/// Checks the results of the processes.
 fn check(root: &Path) {
     let names = |dir: &str| -> BTreeSet<String> {
         let entries = fs::read_dir(root.join(dir)).unwrap();
@@ -54,14 +54,14 @@ fn check(root: &Path) {
     };
     let total = WORKERS * TURNS;
     assert_eq!(fs::read_to_string(root.join("counter")).unwrap(), total.to_string());
-    // Every line of the log is whole, and those of each worker are in order.
+    // Every line of the log is complete, and those of each worker are in order.
     let log = fs::read_to_string(root.join("shared/log")).unwrap();
     assert_eq!(log.lines().count(), total);
     for worker in 0..WORKERS {
         let own = log.lines().filter_map(|line| line.strip_prefix(&format!("worker {worker} ")));
         assert!(own.map(String::from).eq((0..TURNS).map(|turn| format!("turn {turn:>40}"))));
     }
-    // Of those who wanted a name, one got it.
+    // Each contested name was won by exactly one worker.
     let won = names("shared").into_iter().filter(|name| name.starts_with("won-")).count();
     assert_eq!(won, TURNS);
     let wins =
@@ -93,7 +93,7 @@ fn content(worker: usize, turn: usize) -> Vec<u8> {
     random.bytes(len)
 }
 
-/// One of the processes; it does nothing when it is run as a test.
+/// One of the worker processes; as an ordinary test it does nothing.
 #[test]
 #[ignore = "is run by processes_share_directories"]
 fn worker() {
@@ -105,7 +105,7 @@ fn worker() {
     let (mut log, mut wins) = (append(&shared.join("log")), append(&own.join("wins")));
     for turn in 0..TURNS {
         log.write_all(format!("worker {worker} turn {turn:>40}\n").as_bytes()).unwrap();
-        // Made here, moved there; every third one goes again.
+        // Created here, moved there; every third one is removed again.
         let (here, there) = (own.join("new"), shared.join(format!("file-{worker}-{turn}")));
         fs::write(&here, content(worker, turn)).unwrap();
         fs::rename(&here, &there).unwrap();
@@ -129,7 +129,7 @@ fn worker() {
     }
 }
 
-/// Adds one to the counter, under a lock.
+/// Increments the counter, under a lock.
 fn count() {
     let mut file = File::options().read(true).write(true).open("counter").unwrap();
     flock(&file, FlockOperation::LockExclusive).unwrap();
@@ -139,7 +139,7 @@ fn count() {
     write!(file, "{}", text.parse::<usize>().unwrap() + 1).unwrap();
 }
 
-/// Reads the directory that everybody changes: what this worker left there must be in it, once.
+/// Reads the shared directory: each remaining file of this worker must be listed once.
 fn look(shared: &Path, worker: usize, turn: usize) {
     let prefix = format!("file-{worker}-");
     let mut seen = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! A tree with everything that a tree may hold, for copies that must be complete.
+//! A tree with every kind of object, for copies that must be complete.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, chown, lchown, symlink};
@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags}
 
 use crate::fixture::{Random, program, said};
 
-/// Plants the tree below a directory that is not there yet.
+/// Plants the tree in a new directory.
 pub(super) fn plant(root: &Path) {
     let mut random = Random::new(20, 0);
     fs::create_dir(root).unwrap();
@@ -55,7 +55,7 @@ pub(super) fn plant(root: &Path) {
     age(root, &mut random);
 }
 
-/// Gives everything times in the past, what is below a directory first.
+/// Gives everything times in the past; entries before their directory.
 fn age(path: &Path, random: &mut Random) {
     if fs::symlink_metadata(path).unwrap().is_dir() {
         let mut below: Vec<_> = fs::read_dir(path).unwrap().map(|e| e.unwrap().path()).collect();

@@ -1,7 +1,7 @@
-//! Two files and a model of them in memory, exercised at random in every way in which files can be changed.
+//! Two files and a model of them in memory: random operations of every kind that changes files.
 //!
-//! After the file system exerciser of NeXT, fsx, that every file system has met since. The same seed gives the
-//! same operations; when something differs, the last of them are shown.
+//! Modelled on fsx, the file system exerciser of NeXT. The same seed gives the same operations; on a difference the
+//! most recent ones are printed.
 
 mod model;
 mod operations;
@@ -9,7 +9,7 @@ mod operations;
 use crate::fixture::{Mounted, amount, can_map, seed};
 use operations::Exerciser;
 
-/// Runs a number of operations on files of limited length, and checks the image every now and then.
+/// Runs a number of operations on files of limited length, and checks the image from time to time.
 fn exercise(user: u64, max_len: usize, operations: u64) {
     let Some(mut mount) = can_map().then(|| Mounted::new("")).flatten() else { return };
     let mut exerciser = Exerciser::new(seed(), user, max_len);
@@ -21,19 +21,19 @@ fn exercise(user: u64, max_len: usize, operations: u64) {
     }
 }
 
-/// Where everything overlaps everything.
+/// Small enough that most operations overlap.
 #[test]
 fn small_files() {
     exercise(1, 200_000, 4500);
 }
 
-/// Where there are holes, and writes that are large enough to be bound late.
+/// Large enough for holes, and for writes that are bound late.
 #[test]
 fn large_files() {
     exercise(2, 8 << 20, 1200);
 }
 
-/// Where little more than a block is there.
+/// Little more than a block.
 #[test]
 fn tiny_files() {
     exercise(3, 9000, 4500);

@@ -1,4 +1,4 @@
-//! What a file holds, according to all that was done to it.
+//! The expected contents of a file.
 
 /// The bytes of a file.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +13,7 @@ impl Model {
         &self.0
     }
 
-    /// What a read gives: less than it asks for at the end.
+    /// The expected result of a read: short at the end of the file.
     pub(super) fn read(&self, at: usize, len: usize) -> &[u8] {
         let end = self.0.len().min(at + len);
         &self.0[at.min(end)..end]
@@ -35,7 +35,7 @@ impl Model {
         self.0.resize(len.max(self.0.len()), 0);
     }
 
-    /// Zeros what is within the file.
+    /// Zeros the part of a range that is within the file.
     pub(super) fn clear(&mut self, at: usize, len: usize) {
         let end = self.0.len().min(at + len);
         self.0[at.min(end)..end].fill(0);

@@ -1,4 +1,4 @@
-//! The operations, each done to a file and to its model.
+//! The operations, each applied to a file and to its model.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -15,12 +15,12 @@ use super::model::Model;
 use crate::fixture::{Mapping, Random, Share, open};
 
 const NAMES: [&str; 2] = ["one", "two"];
-/// How many of the last operations are shown.
+/// The number of recent operations that a failure prints.
 const SHOWN: usize = 30;
-/// What direct access must be aligned to.
+/// The alignment for direct I/O, in bytes.
 const BLOCK: usize = 4096;
 
-/// Two models, and where the stream of operations stands.
+/// The two models, and the state of the random sequence of operations.
 pub(super) struct Exerciser {
     random: Random,
     max_len: usize,
@@ -28,7 +28,7 @@ pub(super) struct Exerciser {
     history: History,
 }
 
-/// The last operations, printed when a panic passes by.
+/// The recent operations, printed when this is dropped during a panic.
 struct History {
     seed: u64,
     last: VecDeque<String>,
@@ -44,7 +44,7 @@ impl Drop for History {
     }
 }
 
-/// The two files, open.
+/// The two open files.
 struct Files {
     handles: [File; 2],
     paths: [std::path::PathBuf; 2],
@@ -64,7 +64,7 @@ impl Exerciser {
         Self { random: Random::new(seed, user), max_len, models: Default::default(), history }
     }
 
-    /// Does a number of operations to the files in a directory.
+    /// Applies a number of operations to the files in a directory.
     pub(super) fn run(&mut self, root: &Path, operations: u64) {
         let mut files = Files::open(root);
         for _ in 0..operations {
@@ -77,7 +77,7 @@ impl Exerciser {
         self.compare(root);
     }
 
-    /// Compares the files with the models, all of them.
+    /// Compares the whole files with the models.
     pub(super) fn compare(&self, root: &Path) {
         for (name, model) in NAMES.iter().zip(&self.models) {
             model.assert_is(0, usize::MAX / 2, &fs::read(root.join(name)).unwrap());
@@ -91,7 +91,7 @@ impl Exerciser {
         }
     }
 
-    /// A range within the greatest length, small or large, often at the border of a block.
+    /// A small or large range within the maximum length, often at a block boundary.
     fn range(&mut self) -> (usize, usize) {
         let random = &mut self.random;
         let mut at = random.below(self.max_len);
@@ -106,7 +106,7 @@ impl Exerciser {
         (at, len)
     }
 
-    /// A range that is within the file as it is; none if that is empty.
+    /// A range within the current file; `None` if the file is empty.
     fn inside(&mut self, file: usize) -> Option<(usize, usize)> {
         let size = self.models[file].len();
         let (at, len) = self.range();
@@ -206,7 +206,7 @@ impl Exerciser {
         }
     }
 
-    /// Copies between the files, or within one where the ranges do not overlap.
+    /// Copies between the files, or within one if the ranges do not overlap.
     fn copy(&mut self, files: &Files, from: usize) {
         let Some((at, len)) = self.inside(from) else { return };
         let (to, (target, _)) = (self.random.below(2), self.range());
@@ -228,7 +228,7 @@ impl Exerciser {
         self.models[to].write(target, &bytes);
     }
 
-    /// Reads and writes through a mapping, and past it meanwhile.
+    /// Reads and writes through a mapping, and through the file while it is mapped.
     fn map(&mut self, files: &Files, file: usize) {
         let size = self.models[file].len();
         if size == 0 {
@@ -258,7 +258,7 @@ impl Exerciser {
         }
     }
 
-    /// Whole blocks, past the page cache.
+    /// Direct I/O of whole blocks.
     fn direct(&mut self, root: &Path, file: usize) {
         let ((at, len), write) = (self.range(), self.random.below(2) == 0);
         let (at, len) = (at - at % BLOCK, len.next_multiple_of(BLOCK));
@@ -273,7 +273,7 @@ impl Exerciser {
             self.models[file].write(at, bytes);
         } else {
             let mut count = 0;
-            // A read that ends within a block has met the end of the file.
+            // A read that ends within a block has reached the end of the file.
             while count < len && count % BLOCK == 0 {
                 match handle.read_at(&mut bytes[count..], (at + count) as u64).unwrap() {
                     0 => break,
@@ -284,7 +284,7 @@ impl Exerciser {
         }
     }
 
-    /// What is said to be a hole reads as zeros.
+    /// Every reported hole must read as zeros.
     fn find_holes(&mut self, files: &Files, file: usize) {
         self.note(format!("find holes {file}"));
         let (handle, model) = (&files.handles[file], &self.models[file]);

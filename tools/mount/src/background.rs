@@ -55,7 +55,8 @@ pub(crate) fn start(
 
 /// The server leaves the session of the process that started it, so as not to receive its signals.
 pub(crate) fn leave_session() {
-    // Fails only if the process leads a process group; then it already leads its own.
+    // setsid(2) fails for the leader of a process group. The command starts the server as an ordinary member of its
+    // own group.
     let _ = rustix::process::setsid();
 }
 

@@ -27,7 +27,7 @@ use crate::server::Server;
 use crate::snapshots;
 use crate::status::Socket;
 
-/// Time after a signal in which programs can close files, before changes are refused.
+/// Time after a signal in which programs can close their files, before the server refuses changes and exits.
 const GRACE: Duration = Duration::from_secs(2);
 /// While the host is full, a mount holds written blocks in memory, up to the size of its cache, and at least 64 MiB:
 /// a checkpoint writes at most the dirty part of the cache.
@@ -196,8 +196,8 @@ fn read_ahead(directory: &Path) {
     }
 }
 
-/// Unmounts at SIGTERM, SIGINT and SIGHUP. After the grace time writes to files that are still open fail;
-/// acknowledged writes are kept.
+/// Unmounts at SIGTERM, SIGINT and SIGHUP. If files are still open after the grace time, the server makes
+/// acknowledged changes durable and exits; operations on those files fail then.
 fn end_at_signals(
     mut signals: Signals,
     server: &Arc<Server>,

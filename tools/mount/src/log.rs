@@ -15,7 +15,7 @@ use betr_cli::volume::clock_now;
 const SOCKET: &str = "/dev/log";
 /// The facility of system daemons, and the severity of an error.
 const PRIORITY: u32 = 3 << 3 | 3;
-/// The log file if no log daemon listens; [`file`] gives its directory.
+/// The name of the log file that is used if no log daemon listens.
 const FILE: &str = "betr.log";
 
 /// Destination of log lines.

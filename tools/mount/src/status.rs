@@ -261,7 +261,7 @@ fn follow(server: &std::sync::Weak<Server>, at: &Path, mut stream: UnixStream) {
     }
 }
 
-/// What a client has sent.
+/// Input from a client.
 enum Heard {
     Nothing,
     /// It has disconnected, or sent no valid request.

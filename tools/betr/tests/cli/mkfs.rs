@@ -235,7 +235,7 @@ fn a_block_device_is_refused_wiped_and_filled() {
     assert_eq!(run("cat IMG /file", path, &dir, 0).0, "contents");
     let probe = Command::new(blkid).arg("-p").arg(path).output().unwrap();
     assert!(!String::from_utf8_lossy(&probe.stdout).contains("ext4"));
-    // A file is locked while its loop device is open, and vice versa.
+    // While its loop device is in use, the backing file cannot be opened for writing, and vice versa.
     let (_, err) = run("fsck -p IMG", &backing, &dir, 8);
     assert!(err.contains("loop device"), "{err}");
 }

@@ -65,7 +65,7 @@ fn owners_are_forced_and_moved() {
             assert_eq!(owners(&image, &dir, "/new"), expected, "{options} {source}");
         }
     }
-    // Directories that no member describes get owner and group 0, as the options map them.
+    // Without contents the root gets owner and group 0, as the options map them.
     run("mkfs -qf IMG 4M --all-root --uid-offset 9", &image, &dir, 0);
     assert!(run("stat IMG /", &image, &dir, 0).0.contains("Owner: 9:0"));
 }

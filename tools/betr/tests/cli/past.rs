@@ -34,7 +34,7 @@ fn older_checkpoints_and_records_are_shown() {
         match output.status.code() {
             Some(0) => {
                 seen.push(out);
-                // Its log has been overwritten, and all records that remain are younger.
+                // The log after this checkpoint has been overwritten.
                 let line = format!("dump IMG --as-of {epoch} log");
                 let (out, _) = run(&line, &image, &dir, 0);
                 assert!(out.starts_with("0 groups, 0 records, "), "{line}: {out}");

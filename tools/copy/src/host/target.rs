@@ -1,9 +1,8 @@
 //! Writing a tree on the host, never outside its destination.
 //!
-//! Names come from an image and may be hostile. Every path is therefore checked
-//! to be made of plain names, every directory on the way is opened below the
-//! destination without following symbolic links, and nothing that exists is
-//! ever opened for writing or replaced.
+//! Names come from an image and may be hostile. So every path must consist of plain names, every parent directory is
+//! opened below the destination without following symbolic links, and no existing object is ever opened for writing
+//! or replaced.
 //!
 //! Everything is created accessible to the caller alone; [`Target::set_meta`] sets the final owner, mode and times.
 //! The caller has two duties. It sets the metadata of a directory after its contents, because adding an entry changes

@@ -59,7 +59,7 @@ pub struct Member {
     pub warnings: Vec<String>,
 }
 
-/// What a member is.
+/// The type of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// An object. Its device, inode and link numbers are meaningless, and its time of change is that of modification.

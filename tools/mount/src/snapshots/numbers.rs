@@ -1,40 +1,42 @@
-//! Inode numbers of a mount that shows snapshots: the upper 16 bits are the tag of a tree, the lower 48 the number of the inode in it.
+//! Inode numbers of a mount that shows snapshots: the upper 16 bits are the tag of a tree, the lower 48 bits the
+//! inode number in it.
 //!
-//! So no two trees have a number in common: a program that takes equal numbers of one device for hard links finds none between them.
+//! So numbers are unique across trees. Programs take equal inode numbers on one device for hard links, and see none
+//! between trees.
 
 use betr_core::ids::Ino;
 use fuser::INodeNo;
 
-/// Bits of the number of an inode in its tree.
+/// Bits of an inode number within its tree.
 const BITS: u32 = 48;
 /// All inode numbers of a volume must be below this.
 pub(crate) const INO_END: Ino = Ino(1 << BITS);
 
-/// Which tree an inode is in.
+/// The tag of a tree in the inode numbers of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tag(u16);
 
 impl Tag {
-    /// The live tree: its numbers are those of the volume.
+    /// The live tree, whose inode numbers are those of the volume.
     pub(crate) const LIVE: Tag = Tag(0);
     /// The directories above the snapshots, which are in no volume.
     pub(crate) const ABOVE: Tag = Tag(u16::MAX);
 
-    /// The tree of a node, and its number there.
+    /// Splits a number into the tag of the tree and the inode number in it.
     pub(crate) fn of(node: INodeNo) -> (Tag, Ino) {
         (Tag((node.0 >> BITS) as u16), Ino(node.0 & (INO_END.0 - 1)))
     }
 
-    /// The number that the kernel is told.
+    /// The inode number that the kernel uses.
     pub(crate) fn number(self, ino: Ino) -> INodeNo {
         match self {
             Tag::LIVE => INodeNo(ino.0),
-            // A number that does not fit is damage, and found when its node is asked for.
+            // A larger number is damage, which is reported when the inode is looked up.
             Tag(tag) => INodeNo(u64::from(tag) << BITS | ino.0 & (INO_END.0 - 1)),
         }
     }
 
-    /// The tag for a snapshot that follows: after the last comes the first.
+    /// The next tag for a snapshot; wraps around to the first.
     pub(crate) fn next(self) -> Tag {
         match Tag(self.0.wrapping_add(1)) {
             Tag::LIVE | Tag::ABOVE => Tag(1),

@@ -42,7 +42,8 @@ pub(super) fn encoded(bytes: &[u8]) -> String {
     })
 }
 
-/// For udev variables: trimmed, and each run of white space or unprintable bytes within becomes `_`.
+/// For udev variables: trimmed. Each run of ASCII white space becomes one `_`, and so does each unprintable character
+/// and invalid byte.
 pub(super) fn safe(bytes: &[u8]) -> String {
     let mut out = String::new();
     for chunk in bytes.trim_ascii().utf8_chunks() {

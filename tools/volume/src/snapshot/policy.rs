@@ -41,7 +41,7 @@ pub(super) enum Period {
 pub(super) struct Policy {
     /// How many periods with snapshots keep their newest one.
     pub counts: Vec<(Period, u32)>,
-    /// Keeps all snapshots that are at most this much older than the newest.
+    /// Keeps all snapshots that are less than this duration older than the newest.
     pub within: Option<Within>,
 }
 

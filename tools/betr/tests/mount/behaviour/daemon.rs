@@ -130,7 +130,7 @@ fn users_mount_for_themselves() {
     for path in [&image, &own] {
         chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     }
-    // All users may use /dev/fuse in this namespace. Mounts of other tests would stay busy in it.
+    // All users may use /dev/fuse in this namespace, which would otherwise keep mounts of other tests alive.
     let script = r#"set -e
         for other in $(grep -o '[^ ]*/betr-mount-[^ ]*/mnt' /proc/self/mountinfo); do umount -l $other; done
         mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse

@@ -42,7 +42,7 @@ fn what_was_forgotten_is_found_again() {
         for (number, ino) in &inos {
             assert_eq!(fs::metadata(path(*number)).unwrap().ino(), *ino, "round {round}");
         }
-        // Changes through handles of forgotten inodes, and by names that were looked up long ago.
+        // Changes through an open directory, and by names that were looked up long ago.
         let number = 7 * round + 3;
         assert!(forget());
         unlinkat(&directory, format!("f{number}"), AtFlags::empty()).unwrap();

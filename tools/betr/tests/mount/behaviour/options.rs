@@ -130,7 +130,7 @@ fn an_image_may_stand_within_another_file() {
     let Some(mut mount) = Mounted::new("") else { return };
     fs::write(mount.at("file"), "content").unwrap();
     mount.unmount();
-    // Moved to an offset in its file: the bytes before it are ignored.
+    // Moved to an offset in its file: the bytes before it must stay unchanged.
     let moved = mount.beside("moved.img");
     let copy = |from: &std::path::Path, to: &std::path::Path, word: &str| {
         let words = [format!("if={}", from.display()), format!("of={}", to.display())];

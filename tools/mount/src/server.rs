@@ -50,7 +50,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Server {
     pub shared: Shared,
     pub inodes: Inodes,
-    /// Locked shared by each request, and exclusively by a rollback, which makes all handles stale.
+    /// Locked shared by each request except FORGET and RELEASE, and exclusively by a rollback, which makes all handles stale.
     pub requests: RwLock<()>,
     /// A rollback is invalidating the kernel's caches.
     pub is_telling: AtomicBool,

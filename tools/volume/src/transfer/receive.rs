@@ -95,7 +95,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Opens a stream in a file.
+    /// Opens a stream in a file, and verifies all of it.
     fn of_file(path: &Path, wanted: bool) -> Result<(Header, Stream), Failure> {
         let file = File::open(path).map_err(at(path))?;
         let wrong = |error| Failure::damaged(format!("{}: {error}", show::path(path)));

@@ -36,7 +36,7 @@ fn an_image_in_every_form() {
     assert_eq!(
         out(""),
         format!(
-            "{name}: LABEL=\"a b\\\"$c\\\\é\" UUID=\"{UUID}\" VERSION=\"20\" BLOCK_SIZE=\"4096\" \
+            "{name}: LABEL=\"a b\\\"$c\\\\é\" UUID=\"{UUID}\" VERSION=\"21\" BLOCK_SIZE=\"4096\" \
              FSSIZE=\"2097152\" TYPE=\"betr\" USAGE=\"filesystem\"\n"
         )
     );

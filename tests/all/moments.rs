@@ -28,7 +28,7 @@ fn every_record_of_a_log_is_a_moment() {
                     panic!("{}, seed {seed}, cut {cut}: {what}", workload.name)
                 });
                 all.moments += found.moments;
-                all.blurred += found.blurred;
+                all.end_of_group += found.end_of_group;
                 all.applied += found.applied;
                 all.kept += found.kept;
                 all.arrived += found.arrived;
@@ -38,7 +38,7 @@ fn every_record_of_a_log_is_a_moment() {
     }
     println!("{all:?}");
     assert!(all.moments > 300 && all.applied > 50 && all.changes > 500, "{all:?}");
-    assert!(all.blurred > 10, "{all:?}");
+    assert!(all.end_of_group > 10, "{all:?}");
     assert!(all.kept > 300 && all.arrived > 100, "{all:?}");
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use super::leaf::Told;
+use super::leaf::EntrySink;
 use super::nodes::{Nodes, Pass};
 use super::schema::{Entry, NextLeaf, Source};
 use crate::error::Result;
@@ -32,7 +32,7 @@ impl<'c, 'e> Checked<'c, 'e> {
         self.is_whole.load(Ordering::Relaxed)
     }
 
-    fn check(&self, id: NodeId, told: &mut Told<'_>) {
+    fn check(&self, id: NodeId, told: &mut EntrySink<'_>) {
         let found = self.pass.node(id).map(|node| self.pass.check_leaf(node, told));
         if !found.as_ref().is_some_and(|(_, found)| found.is_whole) {
             self.is_whole.store(false, Ordering::Relaxed);

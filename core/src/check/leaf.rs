@@ -21,7 +21,7 @@ const WINDOW: u32 = 1 << 20;
 const KEYS_SHARE: u64 = 32;
 
 /// Receives the entries of a leaf: key, value, and its length. Values of the data index are left out.
-pub(super) type Told<'t> = dyn FnMut(Key, Bytes, usize) + 't;
+pub(super) type EntrySink<'t> = dyn FnMut(Key, Bytes, usize) + 't;
 
 /// The number of bytes of a leaf that are read first: all of it, or head and keys, by an estimate of their share if
 /// they are stored together.
@@ -98,14 +98,14 @@ impl Window<'_> {
 
 impl<'c> Checker<'c> {
     /// Checks a leaf that owns its blocks.
-    pub(super) fn leaf(self, told: &mut Told<'_>) -> (Checker<'c>, Found) {
+    pub(super) fn leaf(self, told: &mut EntrySink<'_>) -> (Checker<'c>, Found) {
         let mut window = Window { checker: self, at: 0, bytes: Bytes::new() };
         let found = check(&mut window, told);
         (window.checker, found)
     }
 }
 
-fn check(window: &mut Window<'_>, told: &mut Told<'_>) -> Found {
+fn check(window: &mut Window<'_>, told: &mut EntrySink<'_>) -> Found {
     let Checker { superblock, id, entry, options, .. } = window.checker;
     let whole = is_read_whole(entry, options.data);
     // The extent is as long as its leaf, which is within its limit.
@@ -137,7 +137,7 @@ fn parts(
     window: &mut Window<'_>,
     head: &LeafHead,
     (whole, extent_end): (bool, u32),
-    told: &mut Told<'_>,
+    told: &mut EntrySink<'_>,
 ) -> bool {
     let findings = window.checker.report.findings.len();
     let keys_end =
@@ -203,7 +203,7 @@ fn tell(
     head: &LeafHead,
     sections: &[KeySection],
     extent_end: u32,
-    told: &mut Told<'_>,
+    told: &mut EntrySink<'_>,
 ) -> Result<()> {
     for (basement, section) in head.basements.iter().zip(sections) {
         if head.tree == TreeId::Data {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
-use super::leaf::{Found, Told, front};
+use super::leaf::{EntrySink, Found, front};
 use super::memory::Memory;
 use super::owners::Owners;
 use super::runs;
@@ -172,7 +172,7 @@ impl<'e> Pass<'e> {
     pub(super) fn check_leaf(
         &self,
         node: &'e (NodeId, Entry),
-        told: &mut Told<'_>,
+        told: &mut EntrySink<'_>,
     ) -> (Checker<'e>, Found) {
         let (checker, found) = self.checker(node).leaf(told);
         if node.1.tree == TreeId::Data {

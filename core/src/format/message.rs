@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 use super::key::Key;
 use super::limits::FILE_BLOCK;
-use super::update::{Update, carry_out, is_rewritten, length_after};
+use super::update::{Update, apply_stages, is_rewritten, length_after};
 use crate::ids::Msn;
 
 pub(super) const RANGE_DELETE: u8 = 3;
@@ -73,7 +73,7 @@ impl<'m> MessageRef<'m> {
             Kind::Update if is_rewritten(older.value, self.value) => None,
             Kind::Insert if !grows_much(self.value, older.value) => {
                 let mut value = older.value.to_vec();
-                carry_out(self.value, &mut value, true);
+                apply_stages(self.value, &mut value, true);
                 Some(Message { msn: older.msn, action: Action::Insert(value.into()) })
             }
             _ => Some(self.owned().after(&older.owned())),

@@ -75,5 +75,5 @@ pub use segments::{Segment, Segments};
 pub use spacemap::{BITS_PER_PAGE, MapPage};
 pub use superblock::{Features, HASH_SHA256, PruneRange, Superblock, TableRoot};
 pub use table::{ENTRIES_PER_PAGE, Entry, POINTERS_PER_PAGE, PageBody, PagePointer, TablePage};
-pub use update::{Stage, Update, carry_out, growth_of, is_anew};
+pub use update::{Stage, Update, apply_stages, growth_of, is_anew};
 pub use zones::{Sums, ZoneSizes};

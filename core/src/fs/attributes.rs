@@ -47,7 +47,7 @@ impl Fs {
         inode.accessed = changes.accessed.unwrap_or(inode.accessed);
         inode.modified = changes.modified.unwrap_or(inode.modified);
         inode.changed = now;
-        self.carry_out(Op::SetAttributes, draft)
+        self.commit(Op::SetAttributes, draft)
     }
 
     /// Changes the access control list, if there is one, to the permission bits.
@@ -80,7 +80,7 @@ impl Fs {
         }
         let mut draft = self.begin()?;
         draft.inode(object).accessed = time;
-        self.carry_out(Op::SetAttributes, draft)
+        self.commit(Op::SetAttributes, draft)
     }
 
     /// Whether the time of access is to be updated: it is not younger than the last change, or a day old (relatime of

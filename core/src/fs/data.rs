@@ -260,7 +260,7 @@ impl Fs {
         if let Some(zone) = object.inode().data_zone {
             self.weigh_file(&mut draft, object, zone, size);
         }
-        self.carry_out(op, draft)
+        self.commit(op, draft)
     }
 }
 

@@ -227,7 +227,7 @@ impl Fs {
     }
 
     /// Carries out an operation.
-    pub(super) fn carry_out(&mut self, op: Op, mut draft: Draft) -> Result<()> {
+    pub(super) fn commit(&mut self, op: Op, mut draft: Draft) -> Result<()> {
         let objects = draft.inodes.values().map(|(object, _)| object);
         if !objects
             .chain(draft.counts.iter().map(|(object, _)| object))

@@ -176,7 +176,7 @@ impl Fs {
             FileType::Symlink => Op::Symlink,
             _ => Op::Mknod,
         };
-        self.carry_out(op, draft)?;
+        self.commit(op, draft)?;
         self.enter(inode, Placed { zone, up: Some((directory.clone(), name.into())) })
     }
 
@@ -211,7 +211,7 @@ impl Fs {
         draft.insert(&directory.place().child(name), reference(object, zone).encode());
         draft.count(directory, gain);
         draft.touch(directory, 0)?;
-        self.carry_out(Op::Link, draft)
+        self.commit(Op::Link, draft)
     }
 
     /// Gives an object a zone for several links; the zone of its contents, if it has one.

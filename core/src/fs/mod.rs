@@ -123,7 +123,7 @@ impl Fs {
             draft.insert_inode(&MetaKey::root(zone), &inode);
         }
         fs.small = Some(Small::default());
-        fs.carry_out(Op::Format, draft)?;
+        fs.commit(Op::Format, draft)?;
         Ok(fs)
     }
 

@@ -78,7 +78,7 @@ impl Fs {
         }
         self.unname(&mut draft, &directory, &name, &object)?;
         self.vanish(&mut draft, &object)?;
-        self.carry_out(Op::Reap, draft)
+        self.commit(Op::Reap, draft)
     }
 
     /// Makes an object that loses its last name an orphan.

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::format::limits::FILE_BLOCK;
 use crate::format::*;
 use crate::ids::*;
-use crate::volume::{Blurred, Found, OpenOptions, Recovery, Volume};
+use crate::volume::{EndOfGroupValue, Found, OpenOptions, Recovery, Volume};
 
 /// Opens a moment of a file system; `options` has the other settings.
 pub fn open_as_of(
@@ -28,16 +28,16 @@ pub fn open_as_of(
     let (volume, recovery) = Volume::open(device, options)?;
     let mut fs = Fs::open(volume, clock);
     if let Some(stopped) = &recovery.stopped {
-        fs.cut_off(&stopped.blurred)?;
+        fs.cut_off(&stopped.end_of_group)?;
     }
     Ok((fs, recovery))
 }
 
 impl Fs {
-    fn cut_off(&mut self, blurred: &[Blurred]) -> Result<()> {
+    fn cut_off(&mut self, end_of_group: &[EndOfGroupValue]) -> Result<()> {
         let mut files = Files::default();
         let mut messages = Vec::new();
-        for range in blurred {
+        for range in end_of_group {
             let Some((prefix, block)) = parse_data_key(&range.key) else { continue };
             let Some(file) = files.of(self, prefix)? else { continue };
             let size = file.inode.size;

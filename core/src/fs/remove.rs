@@ -22,7 +22,7 @@ impl Fs {
         self.unname(&mut draft, directory, name, &object)?;
         self.drop_link(&mut draft, &object)?;
         draft.touch(directory, 0)?;
-        self.carry_out(Op::Unlink, draft)
+        self.commit(Op::Unlink, draft)
     }
 
     /// Removes an empty directory.
@@ -33,7 +33,7 @@ impl Fs {
         self.unname(&mut draft, directory, name, &object)?;
         self.drop_link(&mut draft, &object)?;
         draft.touch(directory, -1)?;
-        self.carry_out(Op::Rmdir, draft)
+        self.commit(Op::Rmdir, draft)
     }
 
     /// Fails for a directory with entries.
@@ -78,7 +78,7 @@ impl Fs {
             self.make_orphan(&mut draft, &object)?;
         }
         draft.touch(directory, -1)?;
-        self.carry_out(Op::RemoveTree, draft)?;
+        self.commit(Op::RemoveTree, draft)?;
         drop(object);
         self.reap_what_can_be()
     }

@@ -104,7 +104,7 @@ impl Fs {
             let moved = i64::from(old.object.is_directory());
             draft.touch(old.directory, -moved)?;
             draft.touch(to, moved - replaced)?;
-            return self.carry_out(Op::Rename, draft);
+            return self.commit(Op::Rename, draft);
         }
     }
 
@@ -135,7 +135,7 @@ impl Fs {
             let [a, b] = [one, other].map(|named| i64::from(named.object.is_directory()));
             draft.touch(one.directory, b - a)?;
             draft.touch(other.directory, a - b)?;
-            return self.carry_out(Op::Exchange, draft);
+            return self.commit(Op::Exchange, draft);
         }
     }
 

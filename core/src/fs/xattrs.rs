@@ -112,7 +112,7 @@ impl Fs {
         change(&mut draft, &object.place());
         let now = draft.now;
         draft.inode(object).changed = now;
-        self.carry_out(op, draft)
+        self.commit(op, draft)
     }
 }
 

@@ -211,7 +211,7 @@ impl Fs {
             draft.small(zone, Some(small));
         }
         draft.move_to(directory, Placed { zone: Some(zone), up: Some((up, name)) });
-        self.carry_out(Op::SplitZone, draft)
+        self.commit(Op::SplitZone, draft)
     }
 
     /// Gives a zone of its own to a directory, or to a file's contents, that is too large for its zone for any reason.
@@ -248,7 +248,7 @@ impl Fs {
         self.relocate_blocks(&mut draft, file, &MetaKey::root(zone).encode())?;
         draft.inode(file).data_zone = Some(zone);
         self.weigh_file(&mut draft, file, zone, file.inode().size);
-        self.carry_out(Op::SplitZone, draft)
+        self.commit(Op::SplitZone, draft)
     }
 
     /// Deletes orphans, and merges zones that are too small, if they fit into those above. Skips damaged zones, and
@@ -364,7 +364,7 @@ impl Fs {
         draft.count(&up, delta);
         draft.small(zone, None);
         draft.move_to(directory, Placed { zone: None, up: Some((up, name)) });
-        self.carry_out(Op::MergeZone, draft)
+        self.commit(Op::MergeZone, draft)
     }
 
     /// Whether an entry of a zone has more than `most` names in its path.
@@ -390,6 +390,6 @@ impl Fs {
         draft.inode(file).data_zone = None;
         draft.count(&up, delta);
         draft.small(zone, None);
-        self.carry_out(Op::MergeZone, draft)
+        self.commit(Op::MergeZone, draft)
     }
 }

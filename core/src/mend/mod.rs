@@ -147,7 +147,7 @@ pub fn mend(
     let mut live = HashSet::new();
     for (id, known) in &inventory.nodes {
         let node = Node::load(&disk, identity.volume, *id, &known.entry)?;
-        let rows = rows_of(&disk, known.entry.extent, &node)?;
+        let rows = blocks_of_node(&disk, known.entry.extent, &node)?;
         if !plan.keep.contains(id) {
             // The rebuild may still read it.
             space.spare(&rows.unwrap_or_default());
@@ -266,7 +266,7 @@ fn extents_of(extent: Extent, node: &Node) -> impl Iterator<Item = Extent> {
 }
 
 /// The blocks of a node and of its runs; `None` if a map is damaged.
-fn rows_of(disk: &Disk, extent: Extent, node: &Node) -> Result<Option<Vec<Extent>>> {
+fn blocks_of_node(disk: &Disk, extent: Extent, node: &Node) -> Result<Option<Vec<Extent>>> {
     let mut rows = Vec::new();
     for extent in extents_of(extent, node) {
         match disk.blocks_of(extent) {

@@ -131,7 +131,7 @@ impl Builder<'_> {
             match found {
                 Some(node) => self.stay(place, node, &mut waiting)?,
                 None if place.height == Height(0) => self.leaf(place),
-                None => self.raise(place, &mut waiting)?,
+                None => self.rebuild(place, &mut waiting)?,
             }
         }
         Ok(())
@@ -183,7 +183,7 @@ impl Builder<'_> {
     }
 
     /// Rebuilds a missing internal node over nodes without a parent.
-    fn raise(&mut self, place: Place, waiting: &mut Vec<Place>) -> Result<()> {
+    fn rebuild(&mut self, place: Place, waiting: &mut Vec<Place>) -> Result<()> {
         let below = Height(place.height.0 - 1);
         let mut children: Vec<(NodeId, Key)> = Vec::new();
         let mut at = Some(place.bounds.lo.clone());

@@ -33,7 +33,7 @@ use cache::Lru;
 pub use cache::{Dirty, Use};
 pub use geometry::Geometry;
 pub use lost::LostKeys;
-pub use prefetch::Reading;
+pub use prefetch::Prefetch;
 use writeback::Flights;
 
 /// The nodes of one height of a tree that are in memory.
@@ -84,7 +84,7 @@ pub struct Store {
     cache: Arc<Mutex<Lru>>,
     flights: Flights,
     /// The leaf that is being read because a buffer will be flushed to it.
-    coming: Option<(NodeId, Reading)>,
+    prefetch: Option<(NodeId, Prefetch)>,
 }
 
 fn other_kind(id: NodeId, expected: &str, found: &str) -> Error {
@@ -126,7 +126,7 @@ impl Store {
             budget: budget.without_work(largest),
             cache: Arc::new(Mutex::new(Lru::new(geometry.basement_size as usize))),
             flights: Flights::default(),
-            coming: None,
+            prefetch: None,
         }
     }
 
@@ -483,7 +483,7 @@ impl Store {
     /// Replaces the allocation table and the inflow, and empties the cache. No node may be dirty.
     pub fn begin_anew(&mut self, table: Table, inflow: Inflow) {
         debug_assert_eq!(self.lock().dirty_bytes(), 0, "a checkpoint has just been made");
-        self.coming = None;
+        self.prefetch = None;
         self.scattered_nodes.clear();
         let lru = Lru::new(self.geometry.basement_size as usize);
         self.cache = Arc::new(Mutex::new(lru));

@@ -17,7 +17,7 @@ use crate::tuning::{AHEAD_MAX, AHEAD_SHARE};
 
 /// A prefetch in flight. Dropping it waits until all parts are in memory, so that nothing is read after a volume is
 /// closed.
-pub struct Reading {
+pub struct Prefetch {
     /// Nodes to be weighed in the cache when this is dropped. A node that is going to be changed is weighed by the
     /// change.
     weighed: Vec<Arc<Node>>,
@@ -27,7 +27,7 @@ pub struct Reading {
     bytes: usize,
 }
 
-impl Drop for Reading {
+impl Drop for Prefetch {
     fn drop(&mut self) {
         // A thread of the pool would wait for itself. If it skips the wait, missing parts are read on demand.
         if rayon::current_thread_index().is_none() {
@@ -50,7 +50,7 @@ impl Store {
     }
 
     /// Starts to prefetch leaves below `parent` with all their values, and the messages pending for them in `parent`.
-    pub fn read_ahead(&self, parent: &Arc<Node>, children: Vec<usize>) -> Reading {
+    pub fn read_ahead(&self, parent: &Arc<Node>, children: Vec<usize>) -> Prefetch {
         let mut nodes = vec![parent.clone()];
         if let Node::Internal(internal) = &**parent {
             let leaf = |at: &usize| self.child_for(internal, *at, Use::Scan).ok();
@@ -67,26 +67,26 @@ impl Store {
         let Ok(parent) = self.node(id) else { return };
         let Node::Internal(internal) = &*parent else { return };
         let leaf = internal.children()[at].id;
-        if self.coming.as_ref().is_some_and(|(coming, _)| *coming == leaf) {
+        if self.prefetch.as_ref().is_some_and(|(prefetch, _)| *prefetch == leaf) {
             return;
         }
-        self.coming = None;
+        self.prefetch = None;
         if internal.height > Height(1) || internal.has_ranges(at) {
             return;
         }
         internal.advise_will_need(&self.disk, at..at + 1);
         if let Ok(node) = self.child(internal, at) {
-            self.coming = Some((leaf, self.start_prefetch(vec![node], Vec::new())));
+            self.prefetch = Some((leaf, self.start_prefetch(vec![node], Vec::new())));
         }
     }
 
     /// Waits for the prefetch of a node that is going to be changed.
     pub(super) fn wait_for(&mut self, id: NodeId) {
-        drop(self.coming.take_if(|(coming, _)| *coming == id));
+        drop(self.prefetch.take_if(|(prefetch, _)| *prefetch == id));
     }
 
     /// Starts a job that reads leaves, and of internal nodes the messages pending for these children.
-    fn start_prefetch(&self, nodes: Vec<Arc<Node>>, children: Vec<usize>) -> Reading {
+    fn start_prefetch(&self, nodes: Vec<Arc<Node>>, children: Vec<usize>) -> Prefetch {
         let disk = self.disk.clone();
         let work = move || {
             nodes.par_iter().for_each(|node| match &**node {
@@ -98,7 +98,7 @@ impl Store {
         };
         let job = Some(Job::start(&self.disk, work));
         let (cache, bytes) = (self.cache.clone(), self.budget.total_bytes);
-        Reading { weighed: Vec::new(), job, cache, bytes }
+        Prefetch { weighed: Vec::new(), job, cache, bytes }
     }
 
     /// Advises the device that the head of a node will be read, unless the node is cached.

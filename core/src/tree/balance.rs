@@ -50,7 +50,7 @@ impl Balance {
     }
 
     /// Queues a node that may be too large or too small.
-    pub(super) fn look_at(&mut self, tree: TreeId, key: &Key, height: Height) {
+    pub(super) fn enqueue(&mut self, tree: TreeId, key: &Key, height: Height) {
         let site = Site { tree, key: key.clone(), height };
         if self.waiting.last() != Some(&site) {
             self.waiting.push(site);
@@ -58,10 +58,10 @@ impl Balance {
     }
 
     /// Queues the roots: they may have been written too large when there was no space for steps.
-    pub fn look_at_roots(&mut self, store: &Store) -> Result<()> {
+    pub fn enqueue_roots(&mut self, store: &Store) -> Result<()> {
         for tree in TreeId::ALL {
             let height = store.root(tree)?.height();
-            self.look_at(tree, &Key::default(), height);
+            self.enqueue(tree, &Key::default(), height);
         }
         Ok(())
     }
@@ -74,21 +74,21 @@ impl Balance {
             }
         }
         for (tree, height, key) in self.blocked.refuse(store, messages)? {
-            self.look_at(tree, &key, Height(height.0 + 1));
+            self.enqueue(tree, &key, Height(height.0 + 1));
         }
         Ok(())
     }
 
     /// The first read error because of which a step was skipped.
     pub fn error_passed_over(&self) -> Option<&str> {
-        self.blocked.met()
+        self.blocked.first_error()
     }
 
     /// Turns a read error into `None`, and remembers it. The step that failed has changed nothing.
     pub(super) fn skip_unreadable<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Err(error) if error.is_unreadable() => {
-                self.blocked.meet(&error);
+                self.blocked.note_error(&error);
                 Ok(None)
             }
             result => result.map(Some),
@@ -138,7 +138,7 @@ impl Balance {
                 match shape::move_buffer(store, id, at) {
                     Ok((_, pivot)) => {
                         self.waiting.push(site);
-                        self.look_at(tree, &pivot, below);
+                        self.enqueue(tree, &pivot, below);
                     }
                     Err(error) if error.is_unreadable() => {
                         self.blocked.add(tree, below, bounds, error)?;
@@ -374,7 +374,7 @@ mod tests {
         let mut balance = Balance::default();
         let key = |byte: u8| Key::copied(&[byte]);
         for byte in [1, 1, 2, 1] {
-            balance.look_at(TREE, &key(byte), Height(1));
+            balance.enqueue(TREE, &key(byte), Height(1));
         }
         let waiting: Vec<Key> = balance.waiting.iter().rev().map(|site| site.key.clone()).collect();
         assert_eq!(waiting, [key(1), key(2), key(1)]);

@@ -16,7 +16,7 @@ use crate::tuning::BLOCKED_MAX;
 pub(super) struct Blocked {
     nodes: Vec<BlockedNode>,
     /// The first read error.
-    met: Option<String>,
+    first_error: Option<String>,
 }
 
 struct BlockedNode {
@@ -37,19 +37,19 @@ impl Blocked {
         if self.nodes.len() >= BLOCKED_MAX {
             return Err(error);
         }
-        self.meet(&error);
+        self.note_error(&error);
         self.nodes.push(BlockedNode { tree, height, bounds });
         Ok(())
     }
 
     /// Remembers an error if it is the first.
-    pub(super) fn meet(&mut self, error: &Error) {
-        self.met.get_or_insert_with(|| error.to_string());
+    pub(super) fn note_error(&mut self, error: &Error) {
+        self.first_error.get_or_insert_with(|| error.to_string());
     }
 
     /// The first read error.
-    pub(super) fn met(&self) -> Option<&str> {
-        self.met.as_deref()
+    pub(super) fn first_error(&self) -> Option<&str> {
+        self.first_error.as_deref()
     }
 
     /// Whether the child of this height at this pivot is blocked.

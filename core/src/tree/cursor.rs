@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::format::{Action, Bounds, Key};
 use crate::ids::{Height, TreeId};
 use crate::node::{Batch, Internal, Leaf, Node, SharedInternal};
-use crate::store::{Reading, Store, Use};
+use crate::store::{Prefetch, Store, Use};
 
 /// A scan of a range: the keys still to be read, and the entries ready at both ends. It holds no reference to the
 /// store, so it can outlive a borrow. An entry is as of the moment when its leaf was read.
@@ -33,12 +33,12 @@ struct Side<T> {
     /// The keys of the prefetched leaves.
     ahead: Option<Bounds>,
     /// The prefetch in flight, of the leaves after those.
-    coming: Option<Reading>,
+    prefetch: Option<Prefetch>,
 }
 
 impl<T> Default for Side<T> {
     fn default() -> Side<T> {
-        Side { ready: VecDeque::new(), begun: false, ahead: None, coming: None }
+        Side { ready: VecDeque::new(), begun: false, ahead: None, prefetch: None }
     }
 }
 
@@ -52,10 +52,10 @@ impl<T> Side<T> {
         rest: &Bounds,
         here: Option<Group>,
     ) -> Result<()> {
-        let coming = self.coming.take();
+        let prefetch = self.prefetch.take();
         let Some(here) = here else { return Ok(()) };
-        match coming {
-            Some(coming) => drop(coming),
+        match prefetch {
+            Some(prefetch) => drop(prefetch),
             None => drop(here.read(store)?),
         }
         self.ahead = here.keys();
@@ -63,7 +63,7 @@ impl<T> Side<T> {
             if let Some(behind) = next.next(store, tree, end, rest) {
                 behind.will_be_read(store);
             }
-            self.coming = next.read(store)?;
+            self.prefetch = next.read(store)?;
         }
         Ok(())
     }
@@ -364,7 +364,7 @@ impl Group {
     }
 
     /// Starts the prefetch, without leaves that range deletes cover.
-    fn read(&self, store: &Store) -> Result<Option<Reading>> {
+    fn read(&self, store: &Store) -> Result<Option<Prefetch>> {
         let Some(parent) = self.parent() else { return Ok(None) };
         let above = &self.above[..self.above.len() - 1];
         let mut wanted = Vec::new();

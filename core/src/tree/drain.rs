@@ -17,7 +17,7 @@ use crate::space::Need;
 use crate::store::{Dirty, Store, Use};
 
 /// Nodes of one height to be drained, in key order.
-struct Row {
+struct LevelCursor {
     site: Site,
     /// End of their keys.
     hi: Option<Key>,
@@ -36,10 +36,10 @@ pub enum Emptied {
 pub(super) struct Drain {
     what: Emptied,
     /// The nodes of one height of a tree, from the one being drained on. All nodes of lower heights are drained.
-    row: Row,
+    cursor: LevelCursor,
     /// The nodes below that a buffer is passing through, the lowest last; more than one of a height if a node has
     /// split.
-    path: Vec<Row>,
+    path: Vec<LevelCursor>,
     /// Internal nodes that may be small. They are merged after the drain, since a merge flushes the buffers above both
     /// nodes.
     small: Vec<Site>,
@@ -47,10 +47,10 @@ pub(super) struct Drain {
     passed: Vec<Key>,
 }
 
-impl Row {
+impl LevelCursor {
     /// All nodes of a height.
-    fn of(tree: TreeId, height: Height) -> Row {
-        Row { site: Site { tree, key: Key::default(), height }, hi: None }
+    fn of(tree: TreeId, height: Height) -> LevelCursor {
+        LevelCursor { site: Site { tree, key: Key::default(), height }, hi: None }
     }
 
     /// Moves behind a node that ends at `hi`; returns whether another node follows.
@@ -61,11 +61,11 @@ impl Row {
 }
 
 impl Drain {
-    /// Panics if the path is not below the row, or not in descending order.
+    /// Panics if the path is not below the cursor, or not in descending order.
     pub(super) fn check_invariants(&self) {
-        let Site { tree, height, .. } = self.row.site;
+        let Site { tree, height, .. } = self.cursor.site;
         assert!(height > Height(0), "leaves have no buffers");
-        let sites = || self.path.iter().map(|row| &row.site);
+        let sites = || self.path.iter().map(|cursor| &cursor.site);
         assert!(sites().all(|site| site.tree == tree), "it stays in its tree");
         assert!(sites().all(|site| site.height < height && site.height > Height(0)), "below");
         assert!(sites().is_sorted_by(|a, b| a.height >= b.height), "it goes down");
@@ -73,7 +73,7 @@ impl Drain {
 
     /// The node that the next step looks at.
     fn lowest(&self) -> &Site {
-        &self.path.last().unwrap_or(&self.row).site
+        &self.path.last().unwrap_or(&self.cursor).site
     }
 
     /// The first child whose buffer is to be flushed.
@@ -98,19 +98,19 @@ impl Drain {
 
     /// Moves behind a drained node that ends at `hi`. Returns whether another node follows.
     fn advance(&mut self, store: &Store, hi: Option<&Key>) -> Result<bool> {
-        if let Some(row) = self.path.last_mut() {
-            if !row.next(hi) {
+        if let Some(cursor) = self.path.last_mut() {
+            if !cursor.next(hi) {
                 self.path.pop();
             }
             return Ok(true);
         }
-        let Site { tree, height, .. } = self.row.site;
-        if self.row.next(hi) {
+        let Site { tree, height, .. } = self.cursor.site;
+        if self.cursor.next(hi) {
             return Ok(true);
         }
-        self.row = match tree {
-            _ if height < store.root(tree)?.height() => Row::of(tree, Height(height.0 + 1)),
-            TreeId::Metadata => Row::of(TreeId::Data, Height(1)),
+        self.cursor = match tree {
+            _ if height < store.root(tree)?.height() => LevelCursor::of(tree, Height(height.0 + 1)),
+            TreeId::Metadata => LevelCursor::of(TreeId::Data, Height(1)),
             TreeId::Data => return Ok(false),
         };
         Ok(true)
@@ -125,7 +125,7 @@ impl Balance {
         self.emptied = 0;
         self.draining = Some(Drain {
             what,
-            row: Row::of(TreeId::Metadata, Height(1)),
+            cursor: LevelCursor::of(TreeId::Metadata, Height(1)),
             path: Vec::new(),
             small: Vec::new(),
             passed: Vec::new(),
@@ -197,7 +197,7 @@ impl Balance {
                         match shape::move_buffer(store, id, at) {
                             // The failed flush has changed nothing.
                             Err(error) if error.is_unreadable() => {
-                                self.blocked.meet(&error);
+                                self.blocked.note_error(&error);
                                 drain.passed.push(lo);
                             }
                             Err(error) => return Err(error),
@@ -206,7 +206,7 @@ impl Balance {
                                 let site = Site { tree, key, height };
                                 match height {
                                     Height(0) => self.waiting.push(site),
-                                    _ => drain.path.push(Row { site, hi }),
+                                    _ => drain.path.push(LevelCursor { site, hi }),
                                 }
                             }
                         }

@@ -89,7 +89,7 @@ pub fn inject(
             let growth: usize = own.iter().map(Numbered::growth).sum();
             let is_leaf = store.root(tree)?.height() == Height(0);
             if is_leaf && growth > store.geometry.growth_at_once() {
-                shape::raise(store, tree)?;
+                shape::add_level(store, tree)?;
             }
             inject_into(store, balance, tree.root(), &own)?;
             for Numbered { message, .. } in &own {
@@ -166,7 +166,7 @@ fn inject_into(
         }
     })?;
     if full {
-        balance.look_at(tree, &lo, height);
+        balance.enqueue(tree, &lo, height);
     }
     for (child, mut messages) in plan.passed {
         // Range deletes for other children may have split these messages into several sorted pieces.

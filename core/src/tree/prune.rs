@@ -104,7 +104,7 @@ impl Balance {
         {
             drop(node);
             let (_, pivot) = shape::move_buffer(store, id, child)?;
-            self.look_at(tree, &pivot, Height(height.0 - 1));
+            self.enqueue(tree, &pivot, Height(height.0 - 1));
             (height, key)
         } else if height == Height(1)
             && let Some(leaves) = internal.covered()
@@ -115,7 +115,7 @@ impl Balance {
             (height, key)
         } else {
             if height == Height(0) {
-                self.look_at(tree, &key, internal.height);
+                self.enqueue(tree, &key, internal.height);
             }
             match (end, height.0.checked_sub(1)) {
                 (Some(end), _) => (height, end),

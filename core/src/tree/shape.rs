@@ -269,7 +269,7 @@ fn split_if_wide(store: &mut Store, balance: &mut Balance, id: NodeId, key: &Key
 }
 
 /// Puts an internal node above a root that is a leaf.
-pub(super) fn raise(store: &mut Store, tree: TreeId) -> Result<()> {
+pub(super) fn add_level(store: &mut Store, tree: TreeId) -> Result<()> {
     open_leaf(store, tree.root())?;
     let left = store.new_id()?;
     grow(store, tree, Height(0), left, Vec::new())
@@ -330,9 +330,9 @@ fn split_internal(
     }
     edges.reverse();
     for (_, pivot) in &edges {
-        balance.look_at(tree, pivot, height);
+        balance.enqueue(tree, pivot, height);
     }
-    balance.look_at(tree, &lo, height);
+    balance.enqueue(tree, &lo, height);
     link(store, balance, tree, &lo, height, parent, edges)
 }
 
@@ -358,7 +358,7 @@ pub(super) fn merge(
     let count = children_of(store, parent)?;
     if count < 2 {
         // The parent's merge gives it a neighbour.
-        balance.look_at(tree, key, Height(height.0 + 1));
+        balance.enqueue(tree, key, Height(height.0 + 1));
         return shrink(store, balance, tree);
     }
     let right = (at + 1 < count).then_some(at);
@@ -383,7 +383,7 @@ fn join(
     if is_pending(store, parent, left)? || is_pending(store, parent, left + 1)? {
         for id in [left_id, right_id] {
             let node = store.node(id)?;
-            balance.look_at(tree, &node.bounds().lo, node.height());
+            balance.enqueue(tree, &node.bounds().lo, node.height());
         }
         return Ok(());
     }
@@ -412,14 +412,14 @@ fn join(
     })?;
     let lo = store.node(left_id)?.bounds().lo.clone();
     // The parent has one child less.
-    balance.look_at(tree, &lo, Height(height.0 + 1));
+    balance.enqueue(tree, &lo, Height(height.0 + 1));
     if let Some(below) = height.0.checked_sub(1) {
         // A child without a neighbour may have one now.
-        balance.look_at(tree, &boundary, Height(below));
-        balance.look_at(tree, &lo, Height(below));
+        balance.enqueue(tree, &boundary, Height(below));
+        balance.enqueue(tree, &lo, Height(below));
         split_if_wide(store, balance, left_id, &lo)?;
     }
-    balance.look_at(tree, &lo, height);
+    balance.enqueue(tree, &lo, height);
     if children_of(store, parent)? == 1 { shrink(store, balance, tree) } else { Ok(()) }
 }
 
@@ -476,7 +476,7 @@ fn shrink(store: &mut Store, balance: &mut Balance, tree: TreeId) -> Result<()> 
     while children_of(store, root)? == 1 {
         let (child, pivot) = move_buffer(store, root, 0)?;
         if is_pending(store, root, 0)? {
-            balance.look_at(tree, &pivot, Height(0));
+            balance.enqueue(tree, &pivot, Height(0));
             return Ok(());
         }
         unseal(store, root)?;
@@ -501,7 +501,7 @@ fn shrink(store: &mut Store, balance: &mut Balance, tree: TreeId) -> Result<()> 
             Ok(())
         })?;
         // The content may exceed the root's limits.
-        balance.look_at(tree, &Key::default(), height);
+        balance.enqueue(tree, &Key::default(), height);
     }
     Ok(())
 }

@@ -147,7 +147,7 @@ impl Volume {
             // The transaction being injected holds no late-bound values.
             self.counters.beside += 1;
             let result = self.write_group(&[]);
-            self.whole(result)?;
+            self.poison_on_error(result)?;
             return Ok(Syncing::Group(self.disk.clone()));
         }
         self.make_owed_steps()?;
@@ -164,7 +164,7 @@ impl Volume {
             return self.sync_whole();
         }
         let result = self.seal_group();
-        self.whole(result)?;
+        self.poison_on_error(result)?;
         Ok(Syncing::Group(self.disk.clone()))
     }
 
@@ -190,7 +190,7 @@ impl Volume {
             self.unfinished = Some(syncing);
             return waited;
         }
-        self.whole(waited)?;
+        self.poison_on_error(waited)?;
         match syncing {
             Syncing::Nothing => {}
             Syncing::Group(_) => self.log.flushed(),
@@ -246,7 +246,7 @@ impl Volume {
     pub fn clean_some(&mut self) -> Result<bool> {
         self.ensure_ready()?;
         let result = self.trees.wait_mut().store.clean_some();
-        self.whole(result)
+        self.poison_on_error(result)
     }
 
     /// The first step of a checkpoint.
@@ -258,7 +258,7 @@ impl Volume {
             self.note_error()?;
         }
         let result = self.prepare(Continued::Afresh, pruned);
-        self.whole(result)
+        self.poison_on_error(result)
     }
 
     /// The last step of a checkpoint; `waited` is the result of waiting.

@@ -111,10 +111,10 @@ impl Volume {
         let Trees { store, balance, .. } = self.trees.wait_mut();
         match balance.ensure_enters(store, &draft.ordered.messages) {
             Err(error) if error.is_unreadable() => return Err(error),
-            entered => self.whole(entered)?,
+            entered => self.poison_on_error(entered)?,
         }
-        let result = self.carry_out(draft);
-        self.whole(result)
+        let result = self.log_and_apply(draft);
+        self.poison_on_error(result)
     }
 
     fn validate(&self, messages: &[RecordMessage]) -> Result<()> {
@@ -160,7 +160,7 @@ impl Volume {
         if fits(&form) { Durability::Logged(form) } else { Durability::Whole }
     }
 
-    fn carry_out(&mut self, draft: Draft) -> Result<Lsn> {
+    fn log_and_apply(&mut self, draft: Draft) -> Result<Lsn> {
         let Draft { op, wall, mut ordered, claim, durability, .. } = draft;
         let whole = matches!(durability, Durability::Whole);
         let logged = matches!(durability, Durability::Logged(_));
@@ -204,14 +204,14 @@ impl Volume {
         let is_large = count >= BESIDE_MIN && self.trees.wait().store.late.is_empty();
         if logged && is_large && !is_old && !self.disk.device().requires_serial_io() {
             self.trees.send(move |trees| {
-                let done = trees.carry_out(Msn(lsn.0), &ordered, room);
+                let done = trees.apply(Msn(lsn.0), &ordered, room);
                 // The next operation returns the error.
                 let _ = trees.store.poison.unless_whole(done);
                 ordered
             });
             return Ok(lsn);
         }
-        self.trees.wait_mut().carry_out(Msn(lsn.0), &ordered, room)?;
+        self.trees.wait_mut().apply(Msn(lsn.0), &ordered, room)?;
         match self.follow_up(whole, is_old) {
             // The transaction is complete, and an unfinished checkpoint holds it: the next sync finishes that.
             Err(error) if error.is_host_full() => Ok(lsn),

@@ -26,14 +26,14 @@ impl Volume {
         if old.image_blocks < known.image_blocks {
             // The volume continues a checkpoint from before the last growth.
             let result = self.grow_to(&old, &known);
-            self.whole(result)?;
+            self.poison_on_error(result)?;
         }
         if blocks <= known.image_blocks {
             return Ok(());
         }
         let new = known.grown(blocks)?;
         let result = self.grow_to(&known, &new);
-        self.whole(result)
+        self.poison_on_error(result)
     }
 
     fn grow_to(&mut self, old: &Layout, new: &Layout) -> Result<()> {

@@ -152,14 +152,14 @@ impl Volume {
                 let birth = self.trees.wait().store.birth();
                 let space = &mut self.trees.wait_mut().store.space;
                 let result = self.holds.drop_some(space, most, birth);
-                self.drop_blocked = self.whole(result)?;
+                self.drop_blocked = self.poison_on_error(result)?;
                 self.looks_for_room_again();
             }
         }
         self.taking = taken;
         let result = self.prepare(Continued::Afresh, Pruned::None);
         self.taking = None;
-        self.whole(result).map(Some)
+        self.poison_on_error(result).map(Some)
     }
 
     /// The last step; `waited` is the result of waiting. Also fails if a drop cannot continue: then all else is done.

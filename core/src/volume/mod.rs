@@ -48,7 +48,7 @@ pub use counters::Counters;
 pub use create::CreateOptions;
 pub use holds::{HoldChange, holds_of, no_such_hold, superblock_of};
 pub use identity::{identity_again, note_error, read_identity, stated_bytes, write_identity};
-pub use moment::{Blurred, Found, Moment, Stopped, Until};
+pub use moment::{EndOfGroupValue, Found, Moment, Stopped, Until};
 pub(crate) use open::Parts;
 pub use open::{Mode, OpenOptions, Recovery};
 pub use raise::raised;
@@ -306,12 +306,12 @@ impl Volume {
         if matches!(&result, Err(error) if error.is_host_full()) {
             self.trees.wait_mut().owed = Some(claim);
         }
-        self.whole(result)
+        self.poison_on_error(result)
     }
 
     /// Poisons the volume after an error inside the engine. A sync or checkpoint that found no space on the device does
     /// not poison: it is complete, and is finished later.
-    fn whole<T>(&self, result: Result<T>) -> Result<T> {
+    fn poison_on_error<T>(&self, result: Result<T>) -> Result<T> {
         self.poison.unless_whole(result)
     }
 

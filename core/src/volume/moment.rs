@@ -70,12 +70,12 @@ pub struct Stopped {
     pub group_end: Lsn,
     /// Late-bound values that the rest of the group changes. Each is stored once, as at the end of the group, and is
     /// shown so.
-    pub blurred: Vec<Blurred>,
+    pub end_of_group: Vec<EndOfGroupValue>,
 }
 
 /// Late-bound values of consecutive blocks that are shown as at the end of their group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blurred {
+pub struct EndOfGroupValue {
     /// The record that wrote them.
     pub lsn: Lsn,
     /// The first key.

@@ -167,12 +167,12 @@ impl Volume {
                     }
                     if writes {
                         let Trees { store, balance, .. } = volume.trees.wait_mut();
-                        balance.look_at_roots(store)?;
+                        balance.enqueue_roots(store)?;
                         volume.trees.wait_mut().store.make_room(LEFT_DIRTY)?;
                     }
                     Ok(done)
                 });
-                let (checkpoints, stopped) = volume.whole(result)?;
+                let (checkpoints, stopped) = volume.poison_on_error(result)?;
                 Recovery { survey, checkpoints, stopped }
             }
         };
@@ -224,7 +224,7 @@ impl Volume {
     pub(crate) fn replay_sound(&mut self, survey: &Survey) -> Result<()> {
         let device = self.trees.wait().store.disk.device().clone();
         let result = self.replay(survey, false, Until::End, &device);
-        self.whole(result)?;
+        self.poison_on_error(result)?;
         let ranges: Vec<RecordMessage> = self
             .trees
             .wait_mut()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::checkpoint::Continued;
-use super::moment::{Blurred, Rest, Stopped, Until};
+use super::moment::{EndOfGroupValue, Rest, Stopped, Until};
 use super::reserve::Claim;
 use super::trees::Trees;
 use super::{Access, Volume};
@@ -51,10 +51,10 @@ impl Volume {
                 None => None,
                 Some(_) => Rest::of(&group, included, device, superblock.slot)?,
             };
-            let blurred = self.replay_group(&disk, &group, included, survey, rest.as_ref())?;
+            let end_of_group = self.replay_group(&disk, &group, included, survey, rest.as_ref())?;
             if let Some(next) = group.records.get(included) {
                 let (before, group_end) = (next.lsn, group.next_lsn);
-                let stopped = Stopped { group: group.number, before, group_end, blurred };
+                let stopped = Stopped { group: group.number, before, group_end, end_of_group };
                 return Ok((checkpoints, Some(stopped)));
             }
         }
@@ -80,9 +80,9 @@ impl Volume {
         included: usize,
         survey: &Survey,
         rest: Option<&Rest>,
-    ) -> Result<Vec<Blurred>> {
+    ) -> Result<Vec<EndOfGroupValue>> {
         let values = Values::new(disk, self.identity.volume, &group.bindings);
-        let mut late = Late { values, rest, blurred: Vec::new() };
+        let mut late = Late { values, rest, end_of_group: Vec::new() };
         let forgotten = usize::from(is_broken(Mutation::RecordForgotten));
         for record in &group.records[..included - forgotten.min(included)] {
             self.note_time(record.wall);
@@ -101,7 +101,7 @@ impl Volume {
             self.next_zone = self.next_zone.max(record.next_zone);
             self.next_ino = self.next_ino.max(record.next_ino);
         }
-        Ok(late.blurred)
+        Ok(late.end_of_group)
     }
 
     /// Injects the inserts of an unbound message, a few at a time; lost values are recorded instead.
@@ -194,7 +194,7 @@ impl Volume {
 struct Late<'g> {
     values: Values<'g>,
     rest: Option<&'g Rest>,
-    blurred: Vec<Blurred>,
+    end_of_group: Vec<EndOfGroupValue>,
 }
 
 impl Late<'_> {
@@ -202,13 +202,13 @@ impl Late<'_> {
     /// written. If records that are left out made it obsolete, the value at the end of the group is shown.
     fn shown(&mut self, lsn: Lsn, key: &Key, value: Option<Bytes>) -> Result<Option<Bytes>> {
         let Some(rest) = self.rest.filter(|rest| rest.touches(key)) else { return Ok(value) };
-        match self.blurred.last_mut() {
+        match self.end_of_group.last_mut() {
             Some(last)
                 if last.lsn == lsn && block_after(&last.key, last.count).as_ref() == Some(key) =>
             {
                 last.count += 1;
             }
-            _ => self.blurred.push(Blurred { lsn, key: Key::copied(key), count: 1 }),
+            _ => self.end_of_group.push(EndOfGroupValue { lsn, key: Key::copied(key), count: 1 }),
         }
         match value {
             Some(value) => Ok(Some(value)),

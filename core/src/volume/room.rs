@@ -28,7 +28,7 @@ use crate::tuning::{CLEANING, FREEING, HOT, KEEPS_MAX, PRUNED_AT_ONCE, RECLAIM_S
 impl Trees {
     /// Injects the messages of a logged operation, and makes steps until all nodes are within their limits, as long as
     /// there is space. `share` is the part of the dirty budget that may stay in use.
-    pub(super) fn carry_out(
+    pub(super) fn apply(
         &mut self,
         first: Msn,
         ordered: &Ordered,
@@ -292,7 +292,7 @@ impl Volume {
             "emptying buffers takes no more blocks than was set aside for it: {used} before, {} then, {most} at the most, {inflow:?}",
             self.trees.wait().store.space.used_blocks()
         );
-        self.whole(result)
+        self.poison_on_error(result)
     }
 
     /// Ends a batch of drain steps: makes it durable, and frees the extents that it gave up. Then scattered nodes, which were
@@ -397,7 +397,7 @@ impl Volume {
         let thrifty = self.trees.wait().store.writes_compactly();
         let result = self.prune(PRUNED_AT_ONCE);
         self.trees.wait_mut().store.set_compact_writes(thrifty);
-        self.whole(result)?;
+        self.poison_on_error(result)?;
         Ok(self.can_prune())
     }
 

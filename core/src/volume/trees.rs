@@ -24,8 +24,8 @@ pub(super) struct Trees {
 
 impl Trees {
     /// Queues the roots, which may be too large.
-    pub(super) fn look_at_roots(&mut self) -> Result<()> {
-        self.balance.look_at_roots(&self.store)
+    pub(super) fn enqueue_roots(&mut self) -> Result<()> {
+        self.balance.enqueue_roots(&self.store)
     }
 }
 

@@ -10,7 +10,7 @@ use betr_core::format::{FileType, Key, block_after, data_key};
 use betr_core::fs::{Fs, Object, data_prefix};
 use betr_core::ids::{Ino, Time};
 use betr_core::text::{Printable, printable};
-use betr_core::volume::{Blurred, Mode, OpenOptions, Volume};
+use betr_core::volume::{EndOfGroupValue, Mode, OpenOptions, Volume};
 
 impl Model {
     /// The first difference between the file system and the model, by path: types, permissions, links, sizes, contents,
@@ -40,14 +40,18 @@ impl Model {
 
     /// As [`Model::difference`], ignoring the blocks of late-bound values that are shown as of the end of their log
     /// group.
-    pub fn difference_but(&self, fs: &Fs, blurred: &[Blurred]) -> Result<Option<String>> {
-        let blurred = blurred
-            .iter()
-            .flat_map(|blurred| (0..blurred.count).filter_map(|at| block_after(&blurred.key, at)));
+    pub fn difference_but(
+        &self,
+        fs: &Fs,
+        end_of_group: &[EndOfGroupValue],
+    ) -> Result<Option<String>> {
+        let end_of_group = end_of_group.iter().flat_map(|end_of_group| {
+            (0..end_of_group.count).filter_map(|at| block_after(&end_of_group.key, at))
+        });
         let mut walk = Walk {
             model: self,
             fs,
-            blurred: blurred.collect(),
+            end_of_group: end_of_group.collect(),
             known: HashMap::new(),
             inos: HashMap::new(),
         };
@@ -81,7 +85,7 @@ struct Walk<'w> {
     model: &'w Model,
     fs: &'w Fs,
     /// Keys whose values are ignored.
-    blurred: HashSet<Key>,
+    end_of_group: HashSet<Key>,
     /// The inode number of each visited node of the model.
     known: HashMap<usize, Ino>,
     inos: HashMap<Ino, usize>,
@@ -158,7 +162,7 @@ impl Walk<'_> {
         let differ = |offset: u64, what: &str| Ok(Some(format!("contents at {offset}: {what}")));
         let prefix = data_prefix(object);
         let matters = |block: u64| {
-            self.blurred.is_empty() || !self.blurred.contains(&data_key(&prefix, block))
+            self.end_of_group.is_empty() || !self.end_of_group.contains(&data_key(&prefix, block))
         };
         let mut expected = self.model.node(at).blocks.iter().filter(|(block, _)| matters(**block));
         let mut blocks = self.fs.blocks(object);

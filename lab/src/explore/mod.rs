@@ -162,7 +162,7 @@ fn explore_more(
         // The failure of the earliest job counts, so later jobs can stop.
         let stop = || failed_at.load(Ordering::Relaxed) < at;
         let Some(job) = jobs.get(at).filter(|_| !stop()) else { return };
-        let done = carry_out(*job, workloads, options, &stop);
+        let done = run_job(*job, workloads, options, &stop);
         if done.failed.is_some() {
             failed_at.fetch_min(at, Ordering::Relaxed);
         }
@@ -206,7 +206,7 @@ fn jobs(workloads: &[Workload], options: Options) -> Vec<Job> {
     (0..rounds).flat_map(|round| (0..workloads.len()).map(move |at| job(round, at))).collect()
 }
 
-fn carry_out(job: Job, workloads: &[Workload], options: Options, stop: &dyn Fn() -> bool) -> Done {
+fn run_job(job: Job, workloads: &[Workload], options: Options, stop: &dyn Fn() -> bool) -> Done {
     let workload = &workloads[job.workload];
     let steps = workload.steps(job.seed);
     let mut tally = Tally::default();

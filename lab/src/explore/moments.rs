@@ -14,7 +14,9 @@ use betr_core::disk::Disk;
 use betr_core::fs::{Fs, open_as_of};
 use betr_core::ids::*;
 use betr_core::text::Printable;
-use betr_core::volume::{Blurred, Found, Mode, Moment, OpenOptions, Recovery, Ring, read_identity};
+use betr_core::volume::{
+    EndOfGroupValue, Found, Mode, Moment, OpenOptions, Recovery, Ring, read_identity,
+};
 use betr_offline::compare::compare;
 use betr_offline::history::tell;
 
@@ -31,7 +33,7 @@ pub struct Remembered {
     /// Moments compared with the model.
     pub moments: u64,
     /// Moments with late-bound values as of the end of the group.
-    pub blurred: u64,
+    pub end_of_group: u64,
     /// Moments made durable and checked.
     pub applied: u64,
     /// Power cuts during that after which everything was as before.
@@ -43,7 +45,7 @@ pub struct Remembered {
 }
 
 /// A record, by the history.
-struct Told {
+struct HistoryRecord {
     lsn: Lsn,
     next: Lsn,
     is_hidden: bool,
@@ -68,37 +70,44 @@ impl Story {
         for record in told {
             let at = |what: String| format!("{}: {what}", record.lsn);
             let (fs, recovery) = open(&device, Moment::Record(record.lsn)).map_err(at)?;
-            let blurred = recovery.stopped.map_or_else(Vec::new, |stopped| stopped.blurred);
-            self.compare_with_model(&fs, record.next, &blurred).map_err(at)?;
+            let end_of_group =
+                recovery.stopped.map_or_else(Vec::new, |stopped| stopped.end_of_group);
+            self.compare_with_model(&fs, record.next, &end_of_group).map_err(at)?;
             found.moments += 1;
-            found.blurred += u64::from(!blurred.is_empty());
+            found.end_of_group += u64::from(!end_of_group.is_empty());
             // A late-bound value of the moment before may differ, too.
-            let is_blurred = was_blurred || !blurred.is_empty();
-            found.changes += agree(&before, &fs, &record, is_blurred).map_err(at)?;
+            let has_end_of_group = was_blurred || !end_of_group.is_empty();
+            found.changes += agree(&before, &fs, &record, has_end_of_group).map_err(at)?;
             if found.moments % APPLIED == 1 {
-                let way = self.apply(&disk, &record, &blurred).map_err(at)?;
+                let way = self.apply(&disk, &record, &end_of_group).map_err(at)?;
                 found.applied += 1;
                 for _ in 0..CUTS {
                     let cut = any_cut(&way, &mut random);
                     let state: Arc<dyn Device> = Arc::new(way.state(&cut));
-                    let arrived = self.cut_off(&state, &record, end, &blurred).map_err(|what| {
-                        let lines = way.describe(&cut).join("; ");
-                        at(format!("cut off after {} events ({lines}): {what}", cut.events))
-                    })?;
+                    let arrived =
+                        self.cut_off(&state, &record, end, &end_of_group).map_err(|what| {
+                            let lines = way.describe(&cut).join("; ");
+                            at(format!("cut off after {} events ({lines}): {what}", cut.events))
+                        })?;
                     *(if arrived { &mut found.arrived } else { &mut found.kept }) += 1;
                 }
             }
-            (before, was_blurred) = (fs, !blurred.is_empty());
+            (before, was_blurred) = (fs, !end_of_group.is_empty());
         }
         Ok(found)
     }
 
-    fn compare_with_model(&self, fs: &Fs, next: Lsn, blurred: &[Blurred]) -> Result<(), String> {
+    fn compare_with_model(
+        &self,
+        fs: &Fs,
+        next: Lsn,
+        end_of_group: &[EndOfGroupValue],
+    ) -> Result<(), String> {
         let models = self.boundaries_at(Msn(next.0)).map(|at| &self.boundary(at).model);
         let mut last = format!("there is no boundary at {next}");
         for model in models {
             let model: &Model = model;
-            match model.difference_but(fs, blurred).map_err(|error| error.to_string())? {
+            match model.difference_but(fs, end_of_group).map_err(|error| error.to_string())? {
                 None => return Ok(()),
                 Some(what) => last = what,
             }
@@ -111,8 +120,8 @@ impl Story {
     fn apply(
         &self,
         disk: &ForkDevice,
-        record: &Told,
-        blurred: &[Blurred],
+        record: &HistoryRecord,
+        end_of_group: &[EndOfGroupValue],
     ) -> Result<Timeline, String> {
         let text = |error: betr_core::Error| error.to_string();
         let recording = Arc::new(RecordingDevice::new(Arc::new(disk.fork())));
@@ -127,7 +136,7 @@ impl Story {
             return Err(format!("made durable: {} {}", finding.place, finding.detail));
         }
         let (fs, _) = open(&device, Moment::Now)?;
-        self.compare_with_model(&fs, record.next, blurred)?;
+        self.compare_with_model(&fs, record.next, end_of_group)?;
         Ok(Timeline::new(disk.fork(), recording.events()))
     }
 
@@ -136,9 +145,9 @@ impl Story {
     fn cut_off(
         &self,
         device: &Arc<dyn Device>,
-        record: &Told,
+        record: &HistoryRecord,
         end: Lsn,
-        blurred: &[Blurred],
+        end_of_group: &[EndOfGroupValue],
     ) -> Result<bool, String> {
         let report = check(device, CheckOptions::ALL, &mut ());
         let is_wrong = |finding: &&Finding| finding.code.severity() != Severity::Note;
@@ -146,12 +155,12 @@ impl Story {
             return Err(format!("{} {}", finding.place, finding.detail));
         }
         let (now, _) = open(device, Moment::Now)?;
-        if self.compare_with_model(&now, record.next, blurred).is_ok() {
+        if self.compare_with_model(&now, record.next, end_of_group).is_ok() {
             return Ok(true);
         }
         self.compare_with_model(&now, end, &[])?;
         let (then, _) = open(device, Moment::Record(record.lsn))?;
-        self.compare_with_model(&then, record.next, blurred)?;
+        self.compare_with_model(&then, record.next, end_of_group)?;
         Ok(false)
     }
 }
@@ -172,14 +181,14 @@ fn open(device: &Arc<dyn Device>, moment: Moment) -> Result<(Fs, Recovery), Stri
     open_as_of(device.clone(), found, usual, Box::new(Time::default)).map_err(text)
 }
 
-fn told(device: &Arc<dyn Device>) -> Result<Vec<Told>, String> {
+fn told(device: &Arc<dyn Device>) -> Result<Vec<HistoryRecord>, String> {
     let text = |error: betr_core::Error| error.to_string();
     let disk = Disk::new(device.clone());
     let ring = Ring::read(&disk, &read_identity(&disk).map_err(text)?).map_err(text)?;
     let superblock = ring.choose(None).map_err(text)?;
     let mut records = Vec::new();
     tell(device, superblock, &mut |event| {
-        records.push(Told {
+        records.push(HistoryRecord {
             lsn: event.record.lsn,
             next: event.record.next_lsn(),
             is_hidden: event.record.op.is_hidden(),
@@ -192,7 +201,12 @@ fn told(device: &Arc<dyn Device>) -> Result<Vec<Told>, String> {
 }
 
 /// Checks that every path that differs was touched by the record, or is below such a path.
-fn agree(before: &Fs, after: &Fs, record: &Told, is_blurred: bool) -> Result<u64, String> {
+fn agree(
+    before: &Fs,
+    after: &Fs,
+    record: &HistoryRecord,
+    has_end_of_group: bool,
+) -> Result<u64, String> {
     let mut changes = 0;
     let mut stranger = None;
     compare(before, after, None, &mut |change| {
@@ -214,10 +228,10 @@ fn agree(before: &Fs, after: &Fs, record: &Told, is_blurred: bool) -> Result<u64
     })
     .map_err(|error| error.to_string())?;
     match stranger {
-        Some(path) if !is_blurred => {
+        Some(path) if !has_end_of_group => {
             Err(format!("{} differs, and the record did not touch it", Printable(&path)))
         }
-        _ if record.is_hidden && changes > 0 && !is_blurred => {
+        _ if record.is_hidden && changes > 0 && !has_end_of_group => {
             Err("something differs, and the record should not show".into())
         }
         _ => Ok(changes),

@@ -109,7 +109,7 @@ pub fn compare_sides(
     b: &Fs,
     touched: Option<&Touched>,
     show: &mut dyn FnMut(Change) -> ControlFlow<()>,
-) -> Told<()> {
+) -> SideResult<()> {
     let (a, b) = (Half { fs: a, side: Side::First }, Half { fs: b, side: Side::Second });
     // The walk may work without the blocks that are unreadable here.
     let places = touched.and_then(|touched| Places::of(a, b, touched).ok()).flatten();
@@ -132,7 +132,7 @@ pub fn compare_sides(
 }
 
 /// The result of reading one of them.
-type Told<T> = std::result::Result<T, Unread>;
+type SideResult<T> = std::result::Result<T, Unread>;
 
 /// One of the two file systems; errors state which.
 #[derive(Clone, Copy)]
@@ -142,7 +142,7 @@ struct Half<'c> {
 }
 
 impl<'c> Half<'c> {
-    fn read<T>(self, read: impl FnOnce(&'c Fs) -> Result<T>) -> Told<T> {
+    fn read<T>(self, read: impl FnOnce(&'c Fs) -> Result<T>) -> SideResult<T> {
         read(self.fs).map_err(|error| Unread { side: self.side, error })
     }
 }
@@ -167,7 +167,7 @@ impl Comparison<'_> {
         (self.show)(Change { path, what })
     }
 
-    fn objects(&mut self, path: &[u8], x: &Object, y: &Object) -> Told<ControlFlow<()>> {
+    fn objects(&mut self, path: &[u8], x: &Object, y: &Object) -> SideResult<ControlFlow<()>> {
         let aspects = self.aspects(x, y)?;
         match aspects.is_empty() {
             true => Ok(ControlFlow::Continue(())),
@@ -183,7 +183,7 @@ impl Comparison<'_> {
         x: &Object,
         y: &Object,
         waiting: &mut Waiting,
-    ) -> Told<ControlFlow<()>> {
+    ) -> SideResult<ControlFlow<()>> {
         if !self.seen.insert(x.ino()) {
             return Ok(ControlFlow::Continue(()));
         }
@@ -242,7 +242,7 @@ impl Comparison<'_> {
         (x, y): (&Object, &Object),
         names: BTreeSet<Vec<u8>>,
         waiting: &mut Waiting,
-    ) -> Told<ControlFlow<()>> {
+    ) -> SideResult<ControlFlow<()>> {
         let mut both = Vec::new();
         for name in names {
             let path = [path, b"/", &name].concat();
@@ -267,7 +267,7 @@ impl Comparison<'_> {
     }
 
     /// Compares two objects of one name that are not both directories.
-    fn pair(&mut self, path: &[u8], x: &Object, y: &Object) -> Told<ControlFlow<()>> {
+    fn pair(&mut self, path: &[u8], x: &Object, y: &Object) -> SideResult<ControlFlow<()>> {
         if !x.is_directory() && !y.is_directory() {
             return self.objects(path, x, y);
         }
@@ -285,7 +285,7 @@ impl Comparison<'_> {
         half: Half<'_>,
         entry: DirEntry,
         what: fn(FileType) -> What,
-    ) -> Told<ControlFlow<()>> {
+    ) -> SideResult<ControlFlow<()>> {
         match entry.kind {
             FileType::Directory => {
                 self.below(path, half, half.read(|fs| fs.entry_object(entry))?, what)
@@ -301,7 +301,7 @@ impl Comparison<'_> {
         half: Half<'_>,
         object: Object,
         what: fn(FileType) -> What,
-    ) -> Told<ControlFlow<()>> {
+    ) -> SideResult<ControlFlow<()>> {
         if !object.is_directory() {
             return Ok(self.show(path, what(object.kind())));
         }
@@ -323,7 +323,7 @@ impl Comparison<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn aspects(&self, x: &Object, y: &Object) -> Told<Vec<Aspect>> {
+    fn aspects(&self, x: &Object, y: &Object) -> SideResult<Vec<Aspect>> {
         let (i, j) = (x.inode(), y.inode());
         let mut aspects = Vec::new();
         let mut differ = |aspect: Aspect, is_different: bool| {
@@ -374,7 +374,7 @@ impl Comparison<'_> {
         touched.map(|range| block(&range.lo)..block(&range.hi)).collect()
     }
 
-    fn contents(&self, x: &Object, y: &Object) -> Told<Option<Aspect>> {
+    fn contents(&self, x: &Object, y: &Object) -> SideResult<Option<Aspect>> {
         let mut found = None;
         for blocks in self.blocks_that_may_differ(x, y) {
             self.blocks(x, y, blocks, &mut found)?;
@@ -389,7 +389,7 @@ impl Comparison<'_> {
         y: &Object,
         blocks: Range<u64>,
         found: &mut Option<(u64, u64)>,
-    ) -> Told<()> {
+    ) -> SideResult<()> {
         let of = |half: Half<'_>, object: &Object| match blocks.end - blocks.start <= FEW_BLOCKS {
             true => half.fs.few_blocks(object, blocks.clone()),
             false => half.fs.blocks_within(object, blocks.start, blocks.end),
@@ -451,13 +451,13 @@ struct Entries<'f> {
 }
 
 impl<'f> Entries<'f> {
-    fn of(half: Half<'f>, directory: &Object) -> Told<Entries<'f>> {
+    fn of(half: Half<'f>, directory: &Object) -> SideResult<Entries<'f>> {
         let mut listing = half.read(|fs| fs.listing(directory, None))?;
         let next = half.read(|fs| fs.next_entry(&mut listing))?;
         Ok(Entries { half, listing, next })
     }
 
-    fn take(&mut self) -> Told<Option<DirEntry>> {
+    fn take(&mut self) -> SideResult<Option<DirEntry>> {
         let next = self.half.read(|fs| fs.next_entry(&mut self.listing))?;
         Ok(std::mem::replace(&mut self.next, next))
     }

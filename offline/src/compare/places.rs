@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Differing, DifferingEntries, Half, Told, Touched};
+use super::{Differing, DifferingEntries, Half, SideResult, Touched};
 use betr_core::error::Result;
 use betr_core::format::{FileType, Key, MetaKey, MetaValue, parse_data_key};
 use betr_core::fs::{Fs, ORPHAN_ZONE, ROOT_ZONE};
@@ -28,7 +28,7 @@ pub(super) struct Places {
 impl Places {
     /// The places of the objects of `touched`. `None` if there are too many, or if one cannot be located: a zone of
     /// links may have any names.
-    pub(super) fn of(a: Half<'_>, b: Half<'_>, touched: &Touched) -> Told<Option<Places>> {
+    pub(super) fn of(a: Half<'_>, b: Half<'_>, touched: &Touched) -> SideResult<Option<Places>> {
         let mut places = Places::default();
         let [metadata, data] = touched;
         for range in metadata.iter() {
@@ -66,7 +66,7 @@ impl Places {
     }
 
     /// Adds the differing entries of the metadata index.
-    fn add_entries(&mut self, a: Half<'_>, b: Half<'_>, lo: &Key, hi: &Key) -> Told<()> {
+    fn add_entries(&mut self, a: Half<'_>, b: Half<'_>, lo: &Key, hi: &Key) -> SideResult<()> {
         let volumes = [a.fs.volume(), b.fs.volume()];
         let mut entries = DifferingEntries::new(volumes, TreeId::Metadata, lo, Some(hi));
         while !self.are_too_many()

@@ -74,8 +74,9 @@ pub fn split_snapshot(path: &Path) -> (PathBuf, Option<Moment>) {
 
 /// Returns a note for the user if a replay stopped within a log group and late-bound blocks show later content.
 pub fn note_of(recovery: &Recovery) -> Option<String> {
-    let stopped = recovery.stopped.as_ref().filter(|stopped| !stopped.blurred.is_empty())?;
-    let blocks: u64 = stopped.blurred.iter().map(|blurred| u64::from(blurred.count)).sum();
+    let stopped = recovery.stopped.as_ref().filter(|stopped| !stopped.end_of_group.is_empty())?;
+    let blocks: u64 =
+        stopped.end_of_group.iter().map(|end_of_group| u64::from(end_of_group.count)).sum();
     Some(format!(
         "{blocks} late-bound blocks are shown as at the end of their log group, before {}: that is how they were written",
         stopped.group_end

@@ -89,7 +89,7 @@ impl Request {
     }
 
     /// Carries out the request; returns the answer as JSON.
-    pub fn carry_out(&self, on: &mut impl Snapshots) -> Result<Value> {
+    pub fn run_on(&self, on: &mut impl Snapshots) -> Result<Value> {
         let change = match self {
             Request::List => {
                 return on.look(|volume| {

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args, path: &Path, file: &Path, io: &mut Io) -> Result<
         return Ok(Exit::DONE);
     }
     let device = open_device(path, Access::Write)?;
-    let standing = carry_out(path, &device, &plan, Some(file), args.undo.as_deref())?;
+    let standing = apply_with_undo(path, &device, &plan, Some(file), args.undo.as_deref())?;
     let mut meter = Meter::new(args.progress, path, !args.json)?;
     let report = check(&device, args.options(), &mut meter);
     drop(meter);
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args, path: &Path, file: &Path, io: &mut Io) -> Result<
 }
 
 /// Applies a plan, after its inverse was written to `undo` if requested. `file` is the path of the plan itself.
-pub(crate) fn carry_out(
+pub(crate) fn apply_with_undo(
     path: &Path,
     device: &Arc<dyn Device>,
     plan: &Plan,

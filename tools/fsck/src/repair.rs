@@ -89,7 +89,7 @@ pub(crate) fn mend(
         show::before_repair(args.verbose, path, report, done, io)?;
     }
     if args.writes() {
-        apply::carry_out(path, device, &plan, None, args.undo.as_deref())?;
+        apply::apply_with_undo(path, device, &plan, None, args.undo.as_deref())?;
     }
     if args.plan {
         plan::print(path, Some((&plan, Standing::Untouched)), &trial.explanation(), io)?;

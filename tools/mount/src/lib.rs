@@ -120,7 +120,7 @@ impl From<Failure> for Trouble {
 
 /// Runs the tool. It prints errors itself, since its exit codes differ from those of other tools.
 pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
-    let (exit, failure) = match carry_out(args, io) {
+    let (exit, failure) = match run_mount(args, io) {
         Ok(exit) => return Ok(exit),
         Err(Trouble::Usage(failure)) => (Exit::MOUNT_USAGE, failure),
         Err(Trouble::System(failure)) => (Exit::MOUNT_SYSTEM, failure),
@@ -130,7 +130,7 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-fn carry_out(args: &Args, io: &mut Io) -> Result<Exit, Trouble> {
+fn run_mount(args: &Args, io: &mut Io) -> Result<Exit, Trouble> {
     // A path that cannot be resolved is reported when the image is opened.
     let image = args.image.canonicalize().unwrap_or_else(|_| args.image.clone());
     let directory = whole(&args.directory)?;

@@ -113,12 +113,12 @@ impl Mount {
     /// Answers requests until it is unmounted. On return all changes are durable.
     pub(crate) fn serve(self) -> std::io::Result<()> {
         let Mount { server, session, placed } = self;
-        let tending = thread::spawn(move || server.tend());
+        let housekeeping = thread::spawn(move || server.housekeep());
         let served = session.run();
         if served.is_ok() {
             placed.unmounter().let_be();
         }
-        let _ = tending.join();
+        let _ = housekeeping.join();
         served
     }
 }

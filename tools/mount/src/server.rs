@@ -86,7 +86,7 @@ pub(crate) struct Server {
     /// The number of errors of the image or its device.
     errors: AtomicU64,
     /// The last error, and the one that made the mount read-only.
-    told: Mutex<Told>,
+    told: Mutex<ReportedErrors>,
     /// Wakes [`Server::tend`]: a checkpoint is due, or the mount ends.
     due: Mutex<Due>,
     wake: Condvar,
@@ -105,13 +105,13 @@ pub(crate) struct State {
     pub host_full: bool,
     pub standing: Standing,
     pub errors: u64,
-    pub told: Told,
+    pub told: ReportedErrors,
     pub uptime: Duration,
 }
 
 /// The text of reported errors.
 #[derive(Clone, Default)]
-pub(crate) struct Told {
+pub(crate) struct ReportedErrors {
     /// The last one.
     pub last: Option<String>,
     /// The one that made the mount read-only.
@@ -365,13 +365,13 @@ impl Server {
 
     /// The loop of the tender thread: a sync per second, or per `-o commit` seconds, checkpoints, and draining when
     /// idle. Returns when the mount ends.
-    pub(crate) fn tend(&self) {
+    pub(crate) fn housekeep(&self) {
         let (mut last, mut synced) = (Instant::now(), Instant::now());
         let mut quiet = (Msn(0), Instant::now());
         let mut is_told = false;
         // Delete orphans that a power cut left.
         if !self.options.read_only
-            && let Err(error) = self.shared.tend(Fs::reap)
+            && let Err(error) = self.shared.housekeep(Fs::reap)
         {
             self.failed(&error);
         }
@@ -446,11 +446,13 @@ impl Server {
                 true => {
                     last = Instant::now();
                     self.freed.store(0, Ordering::Relaxed);
-                    self.shared.tend(Fs::reap).and_then(|()| self.shared.checkpoint())
+                    self.shared.housekeep(Fs::reap).and_then(|()| self.shared.checkpoint())
                 }
                 // While the host is full only a sync can make progress.
                 false if unsynced && full => self.shared.sync(),
-                false if unsynced => self.shared.tend(Fs::reap).and_then(|()| self.shared.sync()),
+                false if unsynced => {
+                    self.shared.housekeep(Fs::reap).and_then(|()| self.shared.sync())
+                }
                 false if idle => self.reclaim(next),
                 false => Ok(()),
             };
@@ -467,7 +469,7 @@ impl Server {
     /// Drains buffers with deletes, then frees, in pieces, the blocks that dropped snapshots used. Stops after any
     /// change, which shows as a new next MSN.
     fn reclaim(&self, next: Msn) -> betr_core::Result<()> {
-        while self.shared.tend(reclaim_some)? {
+        while self.shared.housekeep(reclaim_some)? {
             if self.due.lock().end || self.look(|fs| fs.volume().next_msn()) != next {
                 return Ok(());
             }
@@ -545,8 +547,8 @@ impl Server {
 
     /// Deletes orphans, drains, and makes a checkpoint.
     fn end_all(&self) -> betr_core::Result<()> {
-        self.shared.tend(Fs::reap).and_then(|()| {
-            while self.shared.tend(reclaim_some)? {}
+        self.shared.housekeep(Fs::reap).and_then(|()| {
+            while self.shared.housekeep(reclaim_some)? {}
             self.end_changes()
         })
     }

@@ -18,7 +18,7 @@ use betr_core::format::{MetaKey, parse_data_key};
 use betr_core::fs::{Fs, open_as_of};
 use betr_core::ids::Msn;
 use betr_core::text::{Printable, printable};
-use betr_core::volume::{Blurred, Found, Mode, Moment, OpenOptions, Recovery, Until};
+use betr_core::volume::{EndOfGroupValue, Found, Mode, Moment, OpenOptions, Recovery, Until};
 use betr_offline::history::Names;
 use serde_json::{Value, json};
 
@@ -135,12 +135,12 @@ impl Args {
         let (mut fs, recovery) = opened.map_err(at_image)?;
         fs.volume_mut().checkpoint().map_err(at_image)?;
         let next = fs.volume().next_msn();
-        let blurred = blurred(&fs, &recovery);
-        Ok(Done { next, recovery, blurred })
+        let end_of_group = end_of_group(&fs, &recovery);
+        Ok(Done { next, recovery, end_of_group })
     }
 
     fn say(&self, log: &Log, path: &Path, done: &Done, io: &mut Io) -> Result<Exit, Failure> {
-        let Done { next, recovery, blurred } = done;
+        let Done { next, recovery, end_of_group } = done;
         let output = show::path(path);
         let first = log.superblock.next_msn;
         if self.json {
@@ -149,7 +149,7 @@ impl Args {
                 "first_msn": first.0,
                 "next_msn": next.0,
                 "stopped_before": recovery.stopped.as_ref().map(|stopped| stopped.before.0),
-                "as_at_end_of_group": blurred.iter().map(Shown::object).collect::<Value>(),
+                "as_at_end_of_group": end_of_group.iter().map(Shown::object).collect::<Value>(),
             });
             io.json("betr.replay.apply", 1, document)?;
             return Ok(Exit::DONE);
@@ -159,7 +159,7 @@ impl Args {
             |stopped| format!("up to {}, which is left out with all behind it", stopped.before),
         );
         writeln!(io.out, "{output}: the log of {} replayed from l:{first} {stopped}", log.name())?;
-        for shown in blurred {
+        for shown in end_of_group {
             writeln!(io.out, "{output}: as at the end of its log group: {}", shown.text())?;
         }
         Ok(Exit::DONE)
@@ -176,7 +176,7 @@ fn damage_of(report: &Report) -> Option<String> {
 struct Done {
     next: Msn,
     recovery: Recovery,
-    blurred: Vec<Shown>,
+    end_of_group: Vec<Shown>,
 }
 
 /// Bytes of a file that are shown as at the end of a log group.
@@ -202,19 +202,19 @@ impl Shown {
 }
 
 /// The file ranges shown as at the end of the group, by their paths in the new image.
-fn blurred(fs: &Fs, recovery: &Recovery) -> Vec<Shown> {
-    let blurred = recovery.stopped.as_ref().map_or(&[][..], |stopped| &stopped.blurred);
-    if blurred.is_empty() {
+fn end_of_group(fs: &Fs, recovery: &Recovery) -> Vec<Shown> {
+    let end_of_group = recovery.stopped.as_ref().map_or(&[][..], |stopped| &stopped.end_of_group);
+    if end_of_group.is_empty() {
         return Vec::new();
     }
     let names = Names::of_fs(fs);
-    blurred.iter().filter_map(|blurred| shown(&names, blurred)).collect()
+    end_of_group.iter().filter_map(|end_of_group| shown(&names, end_of_group)).collect()
 }
 
-fn shown(names: &Names, blurred: &Blurred) -> Option<Shown> {
-    let (prefix, block) = parse_data_key(&blurred.key)?;
+fn shown(names: &Names, end_of_group: &EndOfGroupValue) -> Option<Shown> {
+    let (prefix, block) = parse_data_key(&end_of_group.key)?;
     let path = names.path(&MetaKey::decode(prefix)?);
     let first = block.saturating_mul(FILE_BLOCK as u64);
-    let bytes = u64::from(blurred.count) * FILE_BLOCK as u64;
-    Some(Shown { path, first, last: first.saturating_add(bytes - 1), lsn: blurred.lsn.0 })
+    let bytes = u64::from(end_of_group.count) * FILE_BLOCK as u64;
+    Some(Shown { path, first, last: first.saturating_add(bytes - 1), lsn: end_of_group.lsn.0 })
 }

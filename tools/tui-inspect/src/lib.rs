@@ -5,11 +5,11 @@
 //! never waits for the device.
 
 mod action;
-mod carry;
 mod image;
 #[doc(hidden)]
 pub mod measure;
 mod model;
+mod perform;
 mod query;
 mod sheet;
 mod spot;

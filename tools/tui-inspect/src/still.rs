@@ -3,8 +3,8 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use crate::carry::carry_out;
 use crate::model::{Effect, Model};
+use crate::perform::perform;
 use crate::view::view;
 
 /// The most effects before a frame settles; more means an endless loop, which is a bug.
@@ -15,7 +15,7 @@ pub(crate) fn settle(model: &mut Model, effects: Vec<Effect>) {
     let mut waiting: std::collections::VecDeque<Effect> = effects.into();
     for _ in 0..STEPS_MAX {
         let Some(effect) = waiting.pop_front() else { return };
-        if let Some(msg) = carry_out(effect) {
+        if let Some(msg) = perform(effect) {
             waiting.extend(model.update(msg));
         }
     }

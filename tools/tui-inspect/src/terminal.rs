@@ -14,8 +14,8 @@ use crossterm::event::{
 use crossterm::execute;
 use ratatui::{DefaultTerminal, restore, try_init};
 
-use crate::carry::carry_out;
 use crate::model::{Effect, Model, Msg};
+use crate::perform::perform;
 use crate::view::view;
 
 /// A frame is drawn at least every 120 ms while a query runs.
@@ -169,7 +169,7 @@ fn end_on_signals(sender: Sender<Said>) -> io::Result<()> {
 fn beside(effect: Effect, sender: &Sender<Said>) {
     let sender = sender.clone();
     std::thread::spawn(move || {
-        if let Some(msg) = carry_out(effect) {
+        if let Some(msg) = perform(effect) {
             let _ = sender.send(Said::Msg(Box::new(msg)));
         }
     });

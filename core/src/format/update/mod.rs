@@ -27,7 +27,7 @@ use bytes::Bytes;
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::limits::VALUE_MAX;
 use outline::outlines;
-pub use outline::{carry_out, growth_of, is_anew};
+pub use outline::{apply_stages, growth_of, is_anew};
 pub(super) use outline::{is_rewritten, length_after};
 pub use stage::Stage;
 use stage::encode_piece;
@@ -221,7 +221,7 @@ impl Update {
     /// The value after the update; `None` for no value.
     pub fn apply(&self, value: Option<&[u8]>) -> Option<Bytes> {
         let mut changed = value.unwrap_or_default().to_vec();
-        carry_out(&self.0, &mut changed, value.is_some()).then(|| changed.into())
+        apply_stages(&self.0, &mut changed, value.is_some()).then(|| changed.into())
     }
 
     /// The length of the value after the update; `None` for no value.

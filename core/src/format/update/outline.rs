@@ -56,7 +56,7 @@ pub(crate) fn length_after(update: &[u8], mut len: Option<usize>) -> Option<usiz
 
 /// Applies a verified update in place. `present` says whether there is a value; without one `value` must be empty.
 /// Returns whether there is a value afterwards.
-pub fn carry_out(update: &[u8], value: &mut Vec<u8>, mut present: bool) -> bool {
+pub fn apply_stages(update: &[u8], value: &mut Vec<u8>, mut present: bool) -> bool {
     for stage in outlines(update) {
         if stage.anew {
             value.clear();

@@ -17,7 +17,7 @@ pub(super) struct Arena {
     /// Bytes of all pieces.
     capacity: usize,
     /// Bytes of items that will be added.
-    coming: usize,
+    expected_bytes: usize,
 }
 
 impl Clone for Arena {
@@ -32,12 +32,12 @@ impl Arena {
     /// An arena for items of `bytes` bytes in all.
     pub(super) fn with_capacity(bytes: usize) -> Arena {
         let pieces = Vec::with_capacity(bytes.div_ceil(PIECE));
-        Arena { pieces, coming: bytes, ..Arena::default() }
+        Arena { pieces, expected_bytes: bytes, ..Arena::default() }
     }
 
     /// Sets the number of bytes that will be added.
     pub(super) fn expect(&mut self, bytes: usize) {
-        self.coming = bytes;
+        self.expected_bytes = bytes;
     }
 
     /// Bytes of all items.
@@ -62,10 +62,10 @@ impl Arena {
         let start = piece.len();
         if piece.capacity() - start < bytes {
             let more = match (start, at) {
-                (0, _) if self.coming >= bytes => self.coming,
+                (0, _) if self.expected_bytes >= bytes => self.expected_bytes,
                 (0, 1..) => BEGINS_WITH,
-                (_, 1..) => start.max(self.coming),
-                (_, 0) => (start / 4).max(self.coming),
+                (_, 1..) => start.max(self.expected_bytes),
+                (_, 0) => (start / 4).max(self.expected_bytes),
             };
             let wanted = class_of((start + more.max(bytes)).max(PIECE_MIN)).min(PIECE);
             self.capacity -= piece.capacity();
@@ -75,7 +75,7 @@ impl Arena {
         piece.extend_from_slice(first);
         piece.extend_from_slice(second);
         self.len += bytes;
-        self.coming = self.coming.saturating_sub(bytes);
+        self.expected_bytes = self.expected_bytes.saturating_sub(bytes);
         u32::try_from(at << PIECE_BITS | start).expect("an arena has less than 4 GiB")
     }
 

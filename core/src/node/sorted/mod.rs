@@ -17,7 +17,9 @@ use bytes::Bytes;
 
 use crate::disk::class_of;
 use crate::format::limits::FILE_BLOCK;
-use crate::format::{Action, Growth, Key, Kind, MessageRef, Update, carry_out, growth_of, is_anew};
+use crate::format::{
+    Action, Growth, Key, Kind, MessageRef, Update, apply_stages, growth_of, is_anew,
+};
 use crate::ids::Msn;
 use crate::tuning::{COPIED_MAX, LIST_ROOM_MIN, RECENT_MAX, WASTE_MIN};
 
@@ -232,7 +234,7 @@ impl Sorted {
         let msn = old.filter(|_| !is_anew(update.value())).map_or(update.msn, |old| old.msn);
         scratch.clear();
         scratch.extend_from_slice(old.as_ref().map_or(&[], Item::value));
-        let changed = carry_out(update.value(), scratch, present);
+        let changed = apply_stages(update.value(), scratch, present);
         (changed && !self.overwrite(found, scratch)).then(|| (msn, Bytes::copy_from_slice(scratch)))
     }
 

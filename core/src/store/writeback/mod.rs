@@ -28,7 +28,7 @@ impl Store {
     /// left, and evicts the oldest clean nodes.
     pub fn make_room(&mut self, share: f64) -> Result<()> {
         // The content of memory must not depend on the progress of a prefetch.
-        self.coming = None;
+        self.prefetch = None;
         let limit = (self.budget.dirty_bytes as f64 * share) as usize;
         while self.dirty_bytes().saturating_sub(self.flights.bytes()) > limit {
             let batch = self.budget.dirty_bytes / BATCHES;

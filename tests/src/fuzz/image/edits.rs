@@ -24,7 +24,7 @@ struct Edit {
 
 /// Applies the edits of `input` to a copy of the image of `parts`. Returns whether there were any, and whether all were
 /// raw.
-pub(super) fn carry_out(input: &[u8], parts: &Parts, device: &Arc<dyn Device>) -> (bool, bool) {
+pub(super) fn apply_edits(input: &[u8], parts: &Parts, device: &Arc<dyn Device>) -> (bool, bool) {
     let mut rest = input;
     let mut edits = Vec::new();
     while let Some(edit) = next(&mut rest, parts, &**device).filter(|_| edits.len() < EDITS_MAX) {

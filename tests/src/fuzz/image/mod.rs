@@ -36,7 +36,7 @@ pub fn image(bytes: &[u8]) -> bool {
     let sound = Sound::image();
     let fork = Arc::new(sound.device.fork());
     let edited: Arc<dyn Device> = fork.clone();
-    let (any, raw) = edits::carry_out(bytes, &sound.parts, &edited);
+    let (any, raw) = edits::apply_edits(bytes, &sound.parts, &edited);
     let device: Arc<dyn Device> = Arc::new(fork.fork());
     let report = check(&device, ALL, &mut ());
     let found = contents(&device);

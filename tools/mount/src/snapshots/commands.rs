@@ -37,7 +37,7 @@ impl Server {
             Ok(going) => going,
             Err(in_use) => return json!({ "error": in_use }),
         };
-        match request.carry_out(&mut OfMount(self)) {
+        match request.run_on(&mut OfMount(self)) {
             Ok(answer) => {
                 if let Some(going) = going {
                     going.dropped();
@@ -88,7 +88,7 @@ impl Snapshots for OfMount<'_> {
     }
 
     fn change(&mut self, change: &HoldChange) -> betr_core::Result<()> {
-        self.0.shared.tend(|fs| {
+        self.0.shared.housekeep(|fs| {
             fs.volume_mut().note_time(clock_now());
             Ok(())
         })?;

@@ -102,7 +102,7 @@ fn the_first_frame_reads_a_bounded_number_of_blocks() {
             _ => false,
         };
         for effect in effects.into_iter().filter(is_quick) {
-            if let Some(msg) = carry_out(effect) {
+            if let Some(msg) = perform(effect) {
                 drop(model.update(msg));
             }
         }

@@ -142,7 +142,7 @@ fn a_late_filter_belongs_to_its_own_rows() {
     }
     effects.extend(model.update(key(KeyCode::Enter)));
     let filter = effects.into_iter().filter(|effect| matches!(effect, Effect::Filter { .. }));
-    let late: Vec<Msg> = filter.filter_map(carry_out).collect();
+    let late: Vec<Msg> = filter.filter_map(perform).collect();
     assert_eq!(late.len(), 1);
     // The user has left before the answer arrives.
     press(&mut model, "1");

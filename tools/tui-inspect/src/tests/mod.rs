@@ -14,9 +14,9 @@ use betr_core::disk::Disk;
 use betr_core::ids::TreeId;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::carry::carry_out;
 use crate::image::{Image, Source};
 use crate::model::{Effect, Model, Msg, Screen};
+use crate::perform::perform;
 use crate::spot::Spot;
 use crate::still::{frame, settle};
 use crate::{tour, work::Work};

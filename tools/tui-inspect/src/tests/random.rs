@@ -51,7 +51,7 @@ fn follow(model: &mut Model, effects: Vec<Effect>, late: &mut Vec<Msg>, dice: &m
         if matches!(effect, Effect::Save { .. } | Effect::WriteOverlay { .. } | Effect::Quit) {
             continue;
         }
-        let Some(msg) = carry_out(effect) else { continue };
+        let Some(msg) = perform(effect) else { continue };
         match dice.roll(8) {
             0 => late.push(msg),
             _ => waiting.extend(model.update(msg)),

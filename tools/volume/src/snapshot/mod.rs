@@ -203,7 +203,7 @@ fn ask(path: &Path, request: &Request) -> Result<Value, Failure> {
     let options = OpenOptions { content: None, punch: true, ..OpenOptions::new(mode, nonces()?) };
     let answer = Volume::open(device.clone(), options).and_then(|(mut volume, _)| {
         volume.note_time(now);
-        let answer = request.carry_out(&mut volume)?;
+        let answer = request.run_on(&mut volume)?;
         if mode == Mode::ReadWrite {
             // Continues an interrupted drop, unless damage prevents that; `betr fsck` reports it then.
             while volume.can_drop() {

@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
         true => json!(0),
         false => ask(&args.image, &Request::Drop(dropped))?["freed_bytes"].take(),
     };
-    let told = Told { rows: holds.into_iter().zip(reasons).collect(), counts, freed };
+    let told = PruneReport { rows: holds.into_iter().zip(reasons).collect(), counts, freed };
     match args.json {
         true => io.json("betr.snapshot.prune", 1, told.document(args.dry_run))?,
         false if args.quiet.quiet => {}
@@ -101,7 +101,7 @@ pub(super) fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 }
 
 /// The result of a pruning.
-struct Told<'a> {
+struct PruneReport<'a> {
     /// Each snapshot, with the reasons to keep it.
     rows: Vec<(&'a Value, Vec<String>)>,
     /// How many snapshots are kept, and how many are dropped.
@@ -109,7 +109,7 @@ struct Told<'a> {
     freed: Value,
 }
 
-impl Told<'_> {
+impl PruneReport<'_> {
     fn document(&self, dry_run: bool) -> Value {
         let rows = self.rows.iter().map(|(hold, reasons)| {
             let mut row = Value::clone(hold);

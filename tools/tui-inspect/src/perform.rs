@@ -17,7 +17,7 @@ use crate::spot::Spot;
 const MISTAKE: &str = "this is a mistake of betr: please report it, with the image if you can";
 
 /// Carries out an effect; returns the resulting event.
-pub(crate) fn carry_out(effect: Effect) -> Option<Msg> {
+pub(crate) fn perform(effect: Effect) -> Option<Msg> {
     match effect {
         Effect::Ask { generation, query, image, work } => {
             Some(Msg::Answer(generation, guarded(|| run(&query, &image, &work))))

@@ -2,9 +2,9 @@
 //! crash.
 //!
 //! Each comment states number, unit, reason, and measurements (docs/performance.md says how they were made).
-//! "Not measured" means that no run distinguished the number from its half or double, or that none was made. Constants
-//! that proofs need, such as the bounds of a step (`volume::reserve`), and those of the format (`format::limits`) are
-//! elsewhere.
+//! "Not measured" means that no run distinguished the number from its half or double, or that none was made. Of the
+//! constants that proofs need only the share of deletes is here; others, such as the bounds of a step
+//! (`volume::reserve`), and those of the format (`format::limits`) are elsewhere.
 
 use crate::ids::BLOCK_SIZE;
 

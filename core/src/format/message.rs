@@ -3,8 +3,9 @@
 //! Kinds on disk: 1 insert, 2 delete, 3 range delete, 4 update. Reserved: 7 range clone. Only in the log: 16 unbound
 //! entry, and 17 to 20 for its bindings.
 //!
-//! What a new kind needs, in this order; matches over [`Kind`], [`Action`] and
-//! [`RecordMessage`](super::RecordMessage) name every kind, so that the compiler finds the places:
+//! What a new kind needs, in this order. Most matches over [`Kind`], [`Action`] and
+//! [`RecordMessage`](super::RecordMessage) name every kind, and the compiler finds them; search the others for `matches!`
+//! and `_ =>`:
 //!
 //! 1. SPEC: its number (8), its bytes in slices (7.4) and records (9.2), its effect on a value, its growth of leaves.
 //! 2. Here: encoding and decoding; `Action::apply`, `apply_len`, `after` and `decides`; `Growth::of`.
@@ -13,7 +14,8 @@
 //! 4. The tree: entering a node (`tree::inject`: may it overtake others, or be overtaken?), a leaf (`node::leaf`), a buffer
 //!    (`node::batch`), and moving to a child.
 //! 5. Room: what it takes and what it may free (`volume::reserve`); which blocked children refuse it (`tree::blocked`); which
-//!    lost values it replaces (`volume::replay`); its ranges (`node::ranges`); what a log scan notes of it (`log::survey`).
+//!    lost values it replaces (`volume::replay`); what is refused of it (`volume::commit`), and whether it keeps space
+//!    (`volume::room`); its ranges (`node::ranges`); what a log scan notes of it (`log::survey`).
 //! 6. Checker and mender: the values it may apply to, and the repair of one that cannot be applied.
 //! 7. History, compare, redaction, dump (`messages`, `explain`, `place`), replay and the inspector: its name, its text, its JSON.
 //! 8. Tests: the models of `tests/all/engine.rs` and `lab/src/explore/model.rs`, `tests/src/fuzz`, fields × verbs, one broken image for each rule, the crash explorer.

@@ -3,8 +3,8 @@
 //! A metadata key is the zone id (8 bytes, big-endian), then `02 name 00` for each directory on the
 //! way and `01 name 00` for the last component; nothing for the zone's root. An extended attribute's
 //! key is its owner's key, `00` and the attribute's name. A data key is the zone id and the path like
-//! a metadata key, then the block number (8 bytes, big-endian). Plain byte comparison gives the
-//! paper's order, depth first with the entries of a directory together (BetrFS 0.2 §4), and everything
+//! a metadata key (no path for a file with a data zone of its own), then the block number (8 bytes,
+//! big-endian). Plain byte comparison gives the paper's order, depth first with the entries of a directory together (BetrFS 0.2 §4), and everything
 //! below a directory is one range.
 
 use super::key::Key;

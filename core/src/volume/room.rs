@@ -512,7 +512,7 @@ enum Ground {
 /// The result of a drain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Drained {
-    /// All buffers for which there is space are drained.
+    /// All buffers are drained, except those for which even the reserve has no space.
     Wholly,
     /// It stopped as requested, or where ordinary ground ended.
     Partly,

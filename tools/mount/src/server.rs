@@ -87,7 +87,7 @@ pub(crate) struct Server {
     errors: AtomicU64,
     /// The last error, and the one that made the mount read-only.
     told: Mutex<ReportedErrors>,
-    /// Wakes [`Server::tend`]: a checkpoint is due, or the mount ends.
+    /// Wakes [`Server::housekeep`]: a checkpoint is due, or the mount ends.
     due: Mutex<Due>,
     wake: Condvar,
     since: Instant,
@@ -203,7 +203,7 @@ impl Server {
         }
     }
 
-    /// Wakes [`Server::tend`].
+    /// Wakes [`Server::housekeep`].
     pub(crate) fn wake_tender(&self) {
         self.wake.notify_one();
     }
@@ -512,7 +512,7 @@ impl Server {
         self.finish();
     }
 
-    /// After the last change: makes a checkpoint, and ends [`Server::tend`].
+    /// After the last change: makes a checkpoint, and ends [`Server::housekeep`].
     pub(crate) fn finish(&self) {
         self.due.lock().end = true;
         self.wake.notify_one();

@@ -5,6 +5,7 @@
 //! steps may be put off.
 
 use super::blocked::Blocked;
+use super::carve::Carve;
 use super::drain::Drain;
 use super::prune::Prune;
 use super::shape;
@@ -28,6 +29,8 @@ pub struct Balance {
     pub(super) waiting: Vec<Site>,
     /// The drain in progress, if any.
     pub(super) draining: Option<Drain>,
+    /// The carve in progress, if any.
+    pub(super) carving: Option<Carve>,
     /// Buffers flushed by one level since the last drain began.
     pub(super) emptied: u64,
     /// Range deletes that may cover whole leaves; the last one is processed next.
@@ -88,7 +91,7 @@ impl Balance {
     pub(super) fn skip_unreadable<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Err(error) if error.is_unreadable() => {
-                self.blocked.note_error(&error);
+                self.blocked.remember_error(&error);
                 Ok(None)
             }
             result => result.map(Some),
@@ -100,6 +103,7 @@ impl Balance {
         match self.waiting.pop() {
             Some(site) if self.wait_for_drain(&site) => Ok(()),
             Some(site) => self.settle(store, site),
+            None if self.carve_step(store)? => Ok(()),
             None => self.drain_step(store),
         }
     }
@@ -122,6 +126,15 @@ impl Balance {
                 let split = shape::split_leaf(store, self, tree, &key);
                 self.skip_unreadable(split).map(drop)
             }
+            (Action::SplitInternal, _) => {
+                let id = node.id();
+                drop(node);
+                match id == tree.root() && self.keeps_root_wide(tree, height) {
+                    true => Ok(()),
+                    false => shape::split_if_wide(store, self, id, &key),
+                }
+            }
+            (Action::Merge, _) if self.wait_for_carve(&site) => Ok(()),
             (Action::Merge, _) => {
                 drop(node);
                 // If its neighbour cannot be read, the node stays small.
@@ -169,6 +182,7 @@ impl Balance {
             {
                 self.heaviest(internal).map_or(Action::Nothing, Action::Flush)
             }
+            Node::Internal(internal) if shape::is_wide(store, internal) => Action::SplitInternal,
             Node::Internal(internal) => {
                 match internal.children().len() < (geometry.fanout as usize / 4).max(2) {
                     true => Action::Merge,
@@ -230,6 +244,8 @@ pub(super) enum Action {
     Nothing,
     /// The leaf is too large.
     SplitLeaf,
+    /// The internal node has too many children.
+    SplitInternal,
     /// The node is small.
     Merge,
     /// The buffers are too heavy: the buffer of this child is flushed.

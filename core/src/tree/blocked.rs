@@ -37,13 +37,13 @@ impl Blocked {
         if self.nodes.len() >= BLOCKED_MAX {
             return Err(error);
         }
-        self.note_error(&error);
+        self.remember_error(&error);
         self.nodes.push(BlockedNode { tree, height, bounds });
         Ok(())
     }
 
     /// Remembers an error if it is the first.
-    pub(super) fn note_error(&mut self, error: &Error) {
+    pub(super) fn remember_error(&mut self, error: &Error) {
         self.first_error.get_or_insert_with(|| error.to_string());
     }
 

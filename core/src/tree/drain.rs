@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::balance::{Action, Site};
+use super::carve::CarveStep;
 use super::descent::Descent;
 use super::{Balance, shape};
 use crate::error::Result;
@@ -197,7 +198,7 @@ impl Balance {
                         match shape::move_buffer(store, id, at) {
                             // The failed flush has changed nothing.
                             Err(error) if error.is_unreadable() => {
-                                self.blocked.note_error(&error);
+                                self.blocked.remember_error(&error);
                                 drain.passed.push(lo);
                             }
                             Err(error) => return Err(error),
@@ -260,10 +261,12 @@ impl Balance {
             let node = touched.path(site)?;
             match self.action(store, site, &node) {
                 Action::Nothing => {}
-                Action::SplitLeaf => touched.pieces(node_bytes(&node)),
+                Action::SplitLeaf | Action::SplitInternal => touched.pieces(node_bytes(&node)),
                 Action::Merge => touched.neighbours(site)?,
                 Action::Flush(at) => touched.child(&node, at)?,
             }
+        } else if let Some(step) = self.next_of_carve(store)? {
+            touched.carved(&step)?;
         } else if let Some(drain) = &self.draining {
             // If nothing is to be flushed, the step only moves to the next node.
             let Site { tree, key, height } = drain.lowest();
@@ -325,6 +328,26 @@ impl Touched<'_> {
         }
         self.add(&child, if is_dirty { growth } else { pending + growth });
         self.pieces(pending + growth);
+        Ok(())
+    }
+
+    /// Adds the nodes that a step of a carve changes and creates. Leaves that are only opened have their old content.
+    fn carved(&mut self, step: &CarveStep) -> Result<()> {
+        match step {
+            CarveStep::AddLevel(tree) => {
+                let root = Site { tree: *tree, key: Key::default(), height: Height(0) };
+                let node = self.path(&root)?;
+                self.pieces(node_bytes(&node));
+            }
+            CarveStep::Flush { site, at, .. } => {
+                let node = self.path(site)?;
+                self.child(&node, *at)?;
+            }
+            CarveStep::Divide(site) => {
+                let node = self.path(site)?;
+                self.pieces(node_bytes(&node));
+            }
+        }
         Ok(())
     }
 

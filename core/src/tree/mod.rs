@@ -3,6 +3,7 @@
 
 mod balance;
 mod blocked;
+mod carve;
 mod cursor;
 mod descent;
 mod drain;

@@ -186,11 +186,22 @@ pub(super) fn split_leaf(
     key: &Key,
 ) -> Result<()> {
     let limit = store.geometry.leaf_size as usize;
+    cut_leaf(store, balance, tree, key, |leaf| leaf.cuts(limit))
+}
+
+/// Splits the leaf that is responsible for `key` at `cuts`, the first keys of the pieces except the first.
+fn cut_leaf(
+    store: &mut Store,
+    balance: &mut Balance,
+    tree: TreeId,
+    key: &Key,
+    cuts: impl FnOnce(&Leaf) -> Vec<Key>,
+) -> Result<()> {
     empty_above(store, tree, key, Height(0))?;
     let id = node_at(store, tree, key, Height(0))?;
     let (cuts, bounds) = store.edit_leaf(id, |leaf, disk| {
         leaf.open(disk)?;
-        Ok((leaf.cuts(limit), leaf.bounds.clone()))
+        Ok((cuts(leaf), leaf.bounds.clone()))
     })?;
     if cuts.is_empty() {
         return Ok(());
@@ -255,12 +266,20 @@ fn link(
         internal.add_children(at, edges);
         Ok(())
     })?;
-    split_if_wide(store, balance, parent, key)
+    match parent == tree.root() && balance.keeps_root_wide(tree, height) {
+        true => Ok(()),
+        false => split_if_wide(store, balance, parent, key),
+    }
 }
 
 /// Splits the internal node on the path to `key` if it is too wide. If its buffers cannot be read, it stays wide.
-fn split_if_wide(store: &mut Store, balance: &mut Balance, id: NodeId, key: &Key) -> Result<()> {
-    if !is_wide(store, id)? {
+pub(super) fn split_if_wide(
+    store: &mut Store,
+    balance: &mut Balance,
+    id: NodeId,
+    key: &Key,
+) -> Result<()> {
+    if !store.node(id)?.internal().is_some_and(|internal| is_wide(store, internal)) {
         return Ok(());
     }
     let (tree, height) = { store.node(id) }.map(|node| (node.tree(), node.height()))?;
@@ -298,6 +317,34 @@ fn grow(
             Ok(moved)
         })
         .map(|moved| store.add(moved))
+}
+
+/// Divides the node of this height on the path to `key` at `key`, which is inside its bounds; for an internal node it
+/// is the pivot of a child.
+pub(super) fn divide(
+    store: &mut Store,
+    balance: &mut Balance,
+    tree: TreeId,
+    key: &Key,
+    height: Height,
+) -> Result<()> {
+    if height == Height(0) {
+        return cut_leaf(store, balance, tree, key, |_| vec![key.clone()]);
+    }
+    empty_above(store, tree, key, height)?;
+    let id = node_at(store, tree, key, height)?;
+    unseal(store, id)?;
+    let new = store.new_id()?;
+    let internal = store.internal(id)?;
+    let (at, lo) = (internal.child_for(key), internal.bounds.lo.clone());
+    drop(internal);
+    let parent = parent_to_change(store, tree, &lo, height)?;
+    let right = store.edit_internal(id, |internal, _| Ok(internal.split_off(at, new)))?;
+    store.add(Node::Internal(right));
+    for part in [&lo, key] {
+        balance.enqueue(tree, part, height);
+    }
+    link(store, balance, tree, &lo, height, parent, vec![(new, key.clone())])
 }
 
 fn split_internal(
@@ -459,11 +506,11 @@ fn is_pending(store: &Store, id: NodeId, at: usize) -> Result<bool> {
 
 /// Whether an internal node has too many children, or edges with too many bytes and more than `CHILDREN_MIN`
 /// children.
-fn is_wide(store: &Store, id: NodeId) -> Result<bool> {
+/// Whether a node has more children, or more bytes of edges, than the geometry allows.
+pub(super) fn is_wide(store: &Store, internal: &Internal) -> bool {
     let (most, bytes_max) = store.geometry.edges_max();
-    let internal = store.internal(id)?;
     let children = internal.children().len();
-    Ok(children > most || children > CHILDREN_MIN && internal.edge_bytes() > bytes_max)
+    children > most || children > CHILDREN_MIN && internal.edge_bytes() > bytes_max
 }
 
 fn children_of(store: &Store, id: NodeId) -> Result<usize> {

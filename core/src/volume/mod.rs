@@ -10,6 +10,7 @@
 //! Before the first record after opening, a checkpoint with a fresh nonce is made durable (the fence), so that an
 //! abandoned future can never become valid again.
 
+mod carve;
 mod checkpoint;
 mod commit;
 mod counters;

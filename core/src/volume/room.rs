@@ -456,7 +456,7 @@ impl Volume {
     }
 
     /// As [`Volume::has_room_for_step`], with the exact nodes that the next step dirties.
-    fn has_room_for_next(&self, claim: Claim) -> Result<bool> {
+    pub(super) fn has_room_for_next(&self, claim: Claim) -> Result<bool> {
         let Trees { store, balance, .. } = self.trees.wait();
         let (dirty, _) = balance.next_need(store)?;
         Ok(store.space.has(store.checkpoint_need_with(dirty) + self.kept_for(claim)))

@@ -27,6 +27,11 @@ impl Trees {
     pub(super) fn enqueue_roots(&mut self) -> Result<()> {
         self.balance.enqueue_roots(&self.store)
     }
+
+    /// Whether a carve has made all its keys boundaries.
+    pub(super) fn is_carved(&self) -> Result<bool> {
+        self.balance.is_carved(&self.store)
+    }
 }
 
 /// The trees of a volume: here, or away.

@@ -433,6 +433,28 @@ fn the_space_of_what_was_deleted_comes_back() {
     }
 }
 
+/// A session that is killed after its checkpoint leaves deletes pending, and no log. The next session that looks for
+/// deletes frees their space too.
+#[test]
+fn the_space_of_what_a_killed_session_deleted_comes_back() {
+    let mut run = filled(32, 32);
+    let fresh = Run::new("fresh", 32 << 20, Geometry::of_image(32 << 20), roomy(), 1).blocks();
+    let last = run.model.keys().next_back().unwrap().clone();
+    let kept = run.model.remove(&last).unwrap();
+    run.delete_all();
+    run.fs.checkpoint().unwrap();
+    run.model.insert(last, kept);
+    run.reopen();
+    run.all_same();
+    run.delete_all();
+    while run.fs.volume_mut().reclaim(4).unwrap() {}
+    run.fs.checkpoint().unwrap();
+    let empty = run.blocks();
+    println!("{fresh:?}, then {empty:?}");
+    assert!(empty.free + fresh.total / 50 >= fresh.free, "{empty:?} of {fresh:?}");
+    run.sound();
+}
+
 /// A reservation gets the space that a write would get.
 #[test]
 fn a_reservation_is_not_refused_for_what_deletes_will_free() {

@@ -26,16 +26,16 @@ struct LevelCursor {
 
 /// Which buffers are drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Emptied {
+pub enum Buffers {
     /// All buffers.
     All,
-    /// Buffers that hold deletes from this MSN on.
-    Deletes(Msn),
+    /// Buffers that hold deletes.
+    WithDeletes,
 }
 
 /// The progress of a drain.
 pub(super) struct Drain {
-    what: Emptied,
+    what: Buffers,
     /// The nodes of one height of a tree, from the one being drained on. All nodes of lower heights are drained.
     cursor: LevelCursor,
     /// The nodes below that a buffer is passing through, the lowest last; more than one of a height if a node has
@@ -83,9 +83,9 @@ impl Drain {
         let pending = |at: &usize| internal.pending(*at) > 0 && !is_passed(*at);
         for at in (0..internal.children().len()).filter(pending) {
             let is_meant = match self.what {
-                Emptied::All => true,
+                Buffers::All => true,
                 // An unreadable run is passed over when its buffer is to be flushed.
-                Emptied::Deletes(since) => match internal.has_deletes(&store.disk, at, since) {
+                Buffers::WithDeletes => match internal.has_deletes(&store.disk, at) {
                     Err(error) if error.is_unreadable() => true,
                     found => found?,
                 },
@@ -121,7 +121,7 @@ impl Drain {
 impl Balance {
     /// Starts a drain: buffers are flushed down to the leaves, so that deletes free the space of the entries that they
     /// cover.
-    pub fn drain(&mut self, what: Emptied) {
+    pub fn drain(&mut self, what: Buffers) {
         self.stop_draining();
         self.emptied = 0;
         self.draining = Some(Drain {

@@ -24,7 +24,7 @@ use descent::Descent;
 
 pub use balance::Balance;
 pub use cursor::{Cursor, KeyScan, PlaceScan, Scan, ValuePlace, lay_over, pending};
-pub use drain::Emptied;
+pub use drain::Buffers;
 pub use explain::{Chosen, Explanation, Stop, explain};
 pub use inject::{Ordered, inject};
 pub(crate) use shape::node_at;

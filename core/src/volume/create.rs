@@ -118,7 +118,6 @@ impl Volume {
             latest: None,
             drained: Msn(0),
             deletes: 0,
-            deletes_since: Msn(0),
             counters: Counters::default(),
             larger: None,
             unfinished: None,

@@ -109,9 +109,6 @@ pub struct Volume {
     drained: Msn,
     /// Messages since the last complete drain that can only make leaves shorter.
     deletes: u64,
-    /// Deletes before this MSN were drained, or were pending when the volume was opened without a log to replay: a
-    /// search for deletes skips them.
-    deletes_since: Msn,
     access: Access,
     poison: Poison,
     counters: Counters,

@@ -161,10 +161,6 @@ impl Volume {
                 let result = volume.replay(&survey, eager, until, &device).and_then(|done| {
                     // Some of them may have been deletes.
                     volume.deletes = volume.next_msn.0.saturating_sub(first.0);
-                    if volume.deletes > 0 {
-                        // The session that wrote the log did not end, and may have left others.
-                        volume.deletes_since = Msn(0);
-                    }
                     if writes {
                         let Trees { store, balance, .. } = volume.trees.wait_mut();
                         balance.enqueue_roots(store)?;
@@ -308,7 +304,6 @@ impl Volume {
             trees: Held::new(store, Balance::default().with_prunes(prunes)),
             log: Log::new(Region::of(&superblock), head, group),
             next_msn: superblock.next_msn,
-            deletes_since: superblock.next_msn,
             next_zone: superblock.next_zone,
             next_ino: superblock.next_ino,
             holds: Holds::of(superblock.holds.clone()),

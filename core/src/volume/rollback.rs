@@ -41,7 +41,6 @@ impl Volume {
         (*balance, *owed) = (Balance::default(), None);
         // Which deletes are pending is unknown, so a drain looks for the space that they free.
         (self.drained, self.deletes, self.deletes_passed) = (Msn(0), 0, hold.nodes);
-        self.deletes_since = Msn(0);
         self.poison_on_error(changed)?;
         match self.trees.wait_mut().enqueue_roots() {
             // An operation on that tree reads the root again, and fails with this error.

@@ -22,7 +22,7 @@ use crate::error::Result;
 use crate::format::{Growth, Inflow, Key, Op, RecordMessage, limits};
 use crate::ids::*;
 use crate::space::Need;
-use crate::tree::{self, Emptied, Ordered};
+use crate::tree::{self, Buffers, Ordered};
 use crate::tuning::{CLEANING, FREEING, HOT, KEEPS_MAX, PRUNED_AT_ONCE, RECLAIM_SHARE};
 
 impl Trees {
@@ -185,7 +185,7 @@ impl Volume {
             volume.trees.wait().balance.emptied() > 0 && volume.has_room(goal, claim)
         };
         loop {
-            if self.drain_until(Emptied::All, Ground::Reserve, is_enough)? != Drained::Partly {
+            if self.drain_until(Buffers::All, Ground::Reserve, is_enough)? != Drained::Partly {
                 self.drained = self.next_msn;
                 return self.release(need, claim);
             }
@@ -219,9 +219,9 @@ impl Volume {
     /// that they cover, and small nodes are merged. If space is short, the drain ends early.
     pub fn drain(&mut self) -> Result<()> {
         self.ensure_ready()?;
-        match self.drain_until(Emptied::All, Ground::Ordinary, |_| false)? {
+        match self.drain_until(Buffers::All, Ground::Ordinary, |_| false)? {
             Drained::Wholly | Drained::Passed => Ok(()),
-            Drained::Partly => self.drain_until(Emptied::All, Ground::Reserve, |_| false).map(drop),
+            Drained::Partly => self.drain_until(Buffers::All, Ground::Reserve, |_| false).map(drop),
         }
     }
 
@@ -237,11 +237,10 @@ impl Volume {
         if !self.can_reclaim() {
             return Ok(false);
         }
-        let deletes = Emptied::Deletes(self.deletes_since);
         let is_enough = |volume: &Volume| volume.trees.wait().balance.emptied() >= buffers;
-        let mut drained = self.drain_until(deletes, Ground::Ordinary, is_enough)?;
+        let mut drained = self.drain_until(Buffers::WithDeletes, Ground::Ordinary, is_enough)?;
         if drained == Drained::Partly && self.trees.wait().balance.emptied() < buffers {
-            drained = self.drain_until(deletes, Ground::Reserve, is_enough)?;
+            drained = self.drain_until(Buffers::WithDeletes, Ground::Reserve, is_enough)?;
         }
         Ok(drained == Drained::Partly)
     }
@@ -250,7 +249,7 @@ impl Volume {
     /// the reserve is left, and leaves its changes dirty. On the reserve, everything is durable afterwards.
     fn drain_until(
         &mut self,
-        what: Emptied,
+        what: Buffers,
         ground: Ground,
         is_enough: impl Fn(&Volume) -> bool,
     ) -> Result<Drained> {
@@ -275,10 +274,7 @@ impl Volume {
             self.trees.wait_mut().balance.stop_draining();
         }
         match result {
-            Ok(Drained::Wholly) => {
-                (self.deletes, self.deletes_passed) = (0, 0);
-                self.deletes_since = self.next_msn;
-            }
+            Ok(Drained::Wholly) => (self.deletes, self.deletes_passed) = (0, 0),
             // They are worth looking for again when a hold has been dropped.
             Ok(Drained::Passed) => self.deletes_passed += std::mem::take(&mut self.deletes),
             _ => {}

@@ -116,13 +116,12 @@ impl Internal {
         !self.open[at].ranges().is_empty() || { live }.any(|run| run.reference.ranges.count > 0)
     }
 
-    /// Whether a delete, or an update that only truncates, from `since` on is pending for child `at`. Reads sections only
-    /// if they may hold such messages.
-    pub fn has_deletes(&self, disk: &Disk, at: usize, since: Msn) -> Result<bool> {
+    /// Whether a delete, or an update that only truncates, is pending for child `at`. Reads sections only if they may
+    /// hold such messages.
+    pub fn has_deletes(&self, disk: &Disk, at: usize) -> Result<bool> {
         let open = &self.open[at];
         let frees = |batch: &Batch| {
-            batch.points().iter().any(|item| item.msn >= since && item.frees())
-                || batch.ranges().iter().any(|range| range.msn >= since)
+            batch.points().iter().any(|item| item.frees()) || !batch.ranges().is_empty()
         };
         if frees(open) {
             return Ok(true);
@@ -130,11 +129,10 @@ impl Internal {
         let bounds = self.child_bounds(at);
         let first = self.children[at].first_run;
         for run in self.runs.iter().filter(|run| run.reference.seq >= first) {
-            let section = &run.reference.ranges;
-            if section.count > 0
-                && section.greatest >= since
+            if run.reference.ranges.count > 0
                 && shares(self.ranges(disk, run)?, &bounds.lo, bounds.hi.as_deref())
-                    .any(|range| range.msn >= since)
+                    .next()
+                    .is_some()
             {
                 return Ok(true);
             }
@@ -144,10 +142,7 @@ impl Internal {
             let run = &self.runs[usize::from(share.run)];
             run.reference.slices[share.slices()].iter()
         });
-        if slices.all(|slice| {
-            slice.section.greatest < since
-                || slice.growth.messages >= u64::from(slice.section.count)
-        }) {
+        if slices.all(|slice| slice.growth.messages >= u64::from(slice.section.count)) {
             return Ok(false);
         }
         let mut all = Batch::default();

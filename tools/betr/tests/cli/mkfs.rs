@@ -345,3 +345,22 @@ fn the_least_image_holds_its_contents_and_can_be_emptied() {
     let (_, err) = text(output.assert().code(1).get_output());
     assert!(err.contains("pipe") || err.contains("SIZE"), "{err}");
 }
+
+/// Directories that grow beyond a zone are moved, which deletes where they were. `mkfs` drains these deletes, so that
+/// the first `rm` does not rewrite leaves for them.
+#[test]
+fn no_message_is_pending_in_a_new_image_with_contents() {
+    let (_guard, dir) = scratch();
+    let tree = dir.join("tree");
+    for number in 0..4000 {
+        let folder = tree.join(format!("{}/{}", number / 1000, number / 50 % 20));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(format!("{number}")), pattern(1500)).unwrap();
+    }
+    let image = dir.join("image");
+    betr(["mkfs", "-q", "-d"]).arg(&tree).arg(&image).arg("64M").assert().success();
+    let (zones, _) = run("dump IMG zones", &image, &dir, 0);
+    assert_eq!(zones.matches(" z:0 directory").count(), 4, "{zones}");
+    let (messages, _) = run("dump IMG messages", &image, &dir, 0);
+    assert_eq!(messages.lines().last(), Some("0 messages"), "{messages}");
+}

@@ -38,7 +38,7 @@ impl Poison {
     }
 
     /// Ends changes if `result` is an error, unless the device is out of space: then the change waits.
-    pub(crate) fn unless_whole<T>(&self, result: Result<T>) -> Result<T> {
+    pub(crate) fn poison_on_error<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
             if !error.is_host_full() {
                 self.end_changes(error);

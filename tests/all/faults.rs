@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use betr_core::check::{CheckOptions, Code, check};
-use betr_core::device::{Device, FileDevice, HoldingDevice, MemoryDevice};
+use betr_core::device::{DeferringDevice, Device, FileDevice, MemoryDevice};
 use betr_core::disk::Disk;
 use betr_core::format::{FileType, Superblock};
 use betr_core::fs::{Attributes, Changes, Fs, New};
@@ -224,7 +224,7 @@ fn a_full_host_refuses_operations_whole_and_is_over_once_there_is_room() {
     for seed in 0..rounds(40) {
         let name = format!("seed {seed}");
         let (faulty, below) = troubled(&formatted_image(seed), None);
-        let device = Arc::new(HoldingDevice::new(faulty.clone(), 64 << 20));
+        let device = Arc::new(DeferringDevice::new(faulty.clone(), 64 << 20));
         let mut work = Work::begin(device.clone(), seed).unwrap();
         let mut random = Random::new(seed ^ 0xf011);
         for step in 0..2 * STEPS {
@@ -238,7 +238,7 @@ fn a_full_host_refuses_operations_whole_and_is_over_once_there_is_room() {
             let found = contents(&work.fs).unwrap();
             assert!(found == work.model, "{name}, step {step}: another state");
             assert!(!work.fs.volume().has_failed());
-            if is_full && device.held_bytes() > 0 && random.below(2) == 0 {
+            if is_full && device.deferred_bytes() > 0 && random.below(2) == 0 {
                 assert!(work.fs.volume_mut().sync().is_err(), "{name}: nothing is durable");
                 assert!(work.fs.volume().has_unsynced(), "{name}");
                 unsynced += 1;
@@ -251,7 +251,7 @@ fn a_full_host_refuses_operations_whole_and_is_over_once_there_is_room() {
         }
         faulty.fill_up(false);
         work.fs.volume_mut().sync().unwrap();
-        assert_eq!(device.held_bytes(), 0);
+        assert_eq!(device.deferred_bytes(), 0);
         let (msn, history) = (work.fs.volume().next_msn(), work.history.clone());
         drop(work);
         recovered(&name, below, msn, &history);

@@ -223,10 +223,10 @@ fn bindings() -> Vec<Binding> {
     let slice = BoundSlice { node, extent, offset, bytes, count, hash, map };
     let inline = Bytes::from_static(b"a value that stands in the log");
     vec![
-        Binding { values: vec![range(106, 2), range(113, 1)], to: Bound::Leaf(leaf) },
-        Binding { values: vec![range(108, 2)], to: Bound::Slice(slice) },
-        Binding { values: vec![range(110, 1)], to: Bound::Inline(inline) },
-        Binding { values: vec![range(111, 1)], to: Bound::Null },
+        Binding { values: vec![range(106, 2), range(113, 1)], to: Target::Leaf(leaf) },
+        Binding { values: vec![range(108, 2)], to: Target::Slice(slice) },
+        Binding { values: vec![range(110, 1)], to: Target::Inline(inline) },
+        Binding { values: vec![range(111, 1)], to: Target::Null },
     ]
 }
 

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use betr_core::Error;
-use betr_core::device::{Device, HoldingDevice, MemoryDevice};
+use betr_core::device::{DeferringDevice, Device, MemoryDevice};
 use betr_core::disk::Disk;
 use betr_core::format::limits::SUPERBLOCK_SLOTS;
 use betr_core::format::{Action, Dead, Hold, Key, Op, RecordMessage};
@@ -444,7 +444,7 @@ fn a_snapshot_that_the_host_has_no_room_for_is_taken_later() {
     let below = Arc::new(MemoryDevice::new(16 << 20));
     drop(made(&below, tiny(), 7));
     let faulty = Arc::new(FaultyDevice::new(below.clone()));
-    let device = Arc::new(HoldingDevice::new(faulty.clone(), 16 << 20));
+    let device = Arc::new(DeferringDevice::new(faulty.clone(), 16 << 20));
     let mut volume = Volume::open(device.clone(), options(Mode::ReadWrite, 8)).unwrap().0;
     let (mut random, mut model, mut held) = (Random::new(9), Model::new(), BTreeMap::new());
     let is_full = |error: Error| assert!(error.is_host_full(), "{error}");
@@ -482,7 +482,7 @@ fn a_snapshot_that_the_host_has_no_room_for_is_taken_later() {
             }
         }
         held.insert(name, model.clone());
-        assert_eq!(device.held_bytes(), 0, "round {round}");
+        assert_eq!(device.deferred_bytes(), 0, "round {round}");
         sound(&below, &format!("round {round}"));
         for (name, model) in &held {
             assert!(snapshot(&below, name) == *model, "round {round}: '{name}'");

@@ -123,7 +123,7 @@ catalog! {
     MapSlotInvalid "M01" Error Safely "5" "space-map slot is not what it must be"
         "It cannot be read, is of another place or volume, or was the one that counts. The other slot of the page may serve. Repair writes both afresh."
         "The page is written afresh.";
-    MapWrong "M02" Error WithLoss "5" "space map is not the one that the superblock means"
+    SpaceMapWrong "M02" Error WithLoss "5" "space map is not the one that the superblock means"
         "A page fell back to an older state. The map can be rebuilt from the table and the nodes."
         "The map is made anew from what owns blocks.";
     BlockUnmarked "M03" Error WithLoss "5" "blocks in use are marked free"
@@ -150,7 +150,7 @@ catalog! {
     NodeMissing "T03" Error WithLoss "6" "node is not in the table"
         "An edge leads to a node that the table does not know."
         "A node is raised in its place over those that hung from it; without any it is an empty leaf.";
-    MapInvalid "N08" Error WithLoss "1.4" "map of a scattered node does not verify"
+    ScatterMapInvalid "N08" Error WithLoss "1.4" "map of a scattered node does not verify"
         "It says where the blocks of the node are. What the node holds cannot be found without it."
         "The node is lost: another is raised in its place.";
     HeadInvalid "N01" Error WithLoss "7.1" "head of a node does not verify"

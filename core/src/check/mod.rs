@@ -218,7 +218,7 @@ pub fn check_quickly(device: &Arc<dyn Device>, options: CheckOptions) -> Report 
     if let Some(superblock) = fixed::check(&disk, options, &mut report)
         && let Err(error) = Space::load(&disk, &superblock)
     {
-        report.add_error(Code::MapWrong, &error);
+        report.add_error(Code::SpaceMapWrong, &error);
     }
     report
 }

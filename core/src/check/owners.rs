@@ -88,7 +88,7 @@ impl Owners {
         let taken = match self.disk.blocks_of(extent).and_then(|parts| self.ours(extent, parts)) {
             Ok(parts) => parts.into_iter().all(|part| self.take_row(part, &place, report)),
             Err(error) => {
-                report.add(Code::MapInvalid, place(), error);
+                report.add(Code::ScatterMapInvalid, place(), error);
                 false
             }
         };
@@ -157,7 +157,7 @@ impl Owners {
         }
         if youngest != superblock.birth.epoch {
             let detail = format!("no page is of epoch {}", superblock.birth.epoch.0);
-            report.add(Code::MapWrong, Place::Byte(superblock.map.start().byte()), detail);
+            report.add(Code::SpaceMapWrong, Place::Byte(superblock.map.start().byte()), detail);
         }
         let found = map_hash(hashes.into_iter());
         // If all valid slots agree with the superblock, a damaged slot was just being written.
@@ -168,7 +168,7 @@ impl Owners {
         torn.into_iter().for_each(|(place, fault)| report.add(code, place, fault));
         if found != superblock.map_hash {
             let detail = format!("expected hash {}, found {found}", superblock.map_hash);
-            report.add(Code::MapWrong, Place::Byte(superblock.map.start().byte()), detail);
+            report.add(Code::SpaceMapWrong, Place::Byte(superblock.map.start().byte()), detail);
         }
         report.counts.used_blocks = self.owned.set_count();
         report.counts.image_blocks = superblock.image_blocks;
@@ -178,7 +178,7 @@ impl Owners {
                 superblock.used_blocks,
                 self.owned.set_count()
             );
-            report.add(Code::MapWrong, Place::Image, detail);
+            report.add(Code::SpaceMapWrong, Place::Image, detail);
         }
         for (code, here, there) in
             [(Code::BlockUnmarked, &self.owned, &marked), (Code::BlockLost, &marked, &self.owned)]

@@ -4,16 +4,16 @@
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows no formats.
 
+mod deferring;
 mod file;
-mod holding;
 mod memory;
 mod overlay;
 
 use std::io;
 use std::ops::Range;
 
+pub use deferring::DeferringDevice;
 pub use file::FileDevice;
-pub use holding::HoldingDevice;
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 

@@ -123,7 +123,7 @@ pub struct BoundSlice {
 
 /// The place of bound values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum Target {
     /// In a leaf, under their keys.
     Leaf(BoundLeaf),
     /// In a slice of a run, as messages of their MSNs.
@@ -140,25 +140,25 @@ pub struct Binding {
     /// The unbound entries that it binds, by MSN, in order.
     pub values: Vec<MsnRange>,
     /// The place of their values.
-    pub to: Bound,
+    pub to: Target,
 }
 
-impl Bound {
+impl Target {
     /// The extent that must not be reused while the log needs it.
     pub fn extent(&self) -> Option<Extent> {
         match self {
-            Bound::Leaf(leaf) => Some(leaf.extent),
-            Bound::Slice(slice) => Some(slice.extent),
-            Bound::Inline(_) | Bound::Null => None,
+            Target::Leaf(leaf) => Some(leaf.extent),
+            Target::Slice(slice) => Some(slice.extent),
+            Target::Inline(_) | Target::Null => None,
         }
     }
 
     /// The hash of the extent's first map, if it is scattered.
     pub fn map(&self) -> Option<Hash> {
         let (extent, map) = match self {
-            Bound::Leaf(leaf) => (leaf.extent, leaf.map),
-            Bound::Slice(slice) => (slice.extent, slice.map),
-            Bound::Inline(_) | Bound::Null => return None,
+            Target::Leaf(leaf) => (leaf.extent, leaf.map),
+            Target::Slice(slice) => (slice.extent, slice.map),
+            Target::Inline(_) | Target::Null => return None,
         };
         extent.start.map().map(|_| map)
     }
@@ -166,18 +166,18 @@ impl Bound {
     /// The byte address of the place; 0 for inline and NULL.
     pub fn place(&self) -> u64 {
         match self {
-            Bound::Leaf(leaf) => leaf.extent.start.byte(),
-            Bound::Slice(slice) => slice.extent.start.byte() + u64::from(slice.offset),
-            Bound::Inline(_) | Bound::Null => 0,
+            Target::Leaf(leaf) => leaf.extent.start.byte(),
+            Target::Slice(slice) => slice.extent.start.byte() + u64::from(slice.offset),
+            Target::Inline(_) | Target::Null => 0,
         }
     }
 
     /// The length of a binding of `ranges` ranges.
     pub fn encoded_bytes(&self, ranges: usize) -> usize {
         let place = match self {
-            Bound::Leaf(_) | Bound::Slice(_) => PLACE,
-            Bound::Inline(value) => 4 + value.len(),
-            Bound::Null => 0,
+            Target::Leaf(_) | Target::Slice(_) => PLACE,
+            Target::Inline(value) => 4 + value.len(),
+            Target::Null => 0,
         };
         HEADER + RANGE * ranges + place
     }
@@ -213,15 +213,15 @@ impl Binding {
             f.leave();
         }
         let to = match kind {
-            LEAF => Bound::Leaf(BoundLeaf::decode(f)?),
-            SLICE => Bound::Slice(BoundSlice::decode(f)?),
+            LEAF => Target::Leaf(BoundLeaf::decode(f)?),
+            SLICE => Target::Slice(BoundSlice::decode(f)?),
             INLINE => {
                 let len = f.limited("value length", FILE_BLOCK)?;
                 let at = f.at();
                 f.hex("value", len)?;
-                Bound::Inline(group.slice(at..at + len))
+                Target::Inline(group.slice(at..at + len))
             }
-            NULL => Bound::Null,
+            NULL => Target::Null,
             other => return Err(f.wrong("kind", "17 to 20", other)),
         };
         Ok(Binding { values, to })
@@ -229,10 +229,10 @@ impl Binding {
 
     pub(super) fn encode(&self, w: &mut Writer) {
         w.u8(match self.to {
-            Bound::Leaf(_) => LEAF,
-            Bound::Slice(_) => SLICE,
-            Bound::Inline(_) => INLINE,
-            Bound::Null => NULL,
+            Target::Leaf(_) => LEAF,
+            Target::Slice(_) => SLICE,
+            Target::Inline(_) => INLINE,
+            Target::Null => NULL,
         });
         w.bytes(&[0; 3]);
         w.len32(self.values.len());
@@ -241,13 +241,13 @@ impl Binding {
             w.u32(range.count);
         }
         match &self.to {
-            Bound::Leaf(leaf) => leaf.encode(w),
-            Bound::Slice(slice) => slice.encode(w),
-            Bound::Inline(value) => {
+            Target::Leaf(leaf) => leaf.encode(w),
+            Target::Slice(slice) => slice.encode(w),
+            Target::Inline(value) => {
                 w.len32(value.len());
                 w.bytes(value);
             }
-            Bound::Null => {}
+            Target::Null => {}
         }
     }
 }

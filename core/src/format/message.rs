@@ -4,8 +4,8 @@
 //! entry, and 17 to 20 for its bindings.
 //!
 //! What a new kind needs, in this order. Most matches over [`Kind`], [`Action`] and
-//! [`RecordMessage`](super::RecordMessage) name every kind, and the compiler finds them; search the others for `matches!`
-//! and `_ =>`:
+//! [`RecordMessage`](super::RecordMessage) name every kind, and the compiler finds them. The others (`==`, `matches!`,
+//! `let … else`, `_ =>`) are among what `grep -rnE '(Kind|Action|RecordMessage)::[A-Z]' core offline lab tools` shows:
 //!
 //! 1. SPEC: its number (8), its bytes in slices (7.4) and records (9.2), its effect on a value, its growth of leaves.
 //! 2. Here: encoding and decoding; `Action::apply`, `apply_len`, `after` and `decides`; `Growth::of`.
@@ -15,7 +15,7 @@
 //!    (`node::batch`), and moving to a child.
 //! 5. Room: what it takes and what it may free (`volume::reserve`); which blocked children refuse it (`tree::blocked`); which
 //!    lost values it replaces (`volume::replay`); what is refused of it (`volume::commit`), and whether it keeps space
-//!    (`volume::room`); its ranges (`node::ranges`); what a log scan notes of it (`log::survey`).
+//!    (`volume::admission`); its ranges (`node::ranges`); what a log scan notes of it (`log::survey`).
 //! 6. Checker and mender: the values it may apply to, and the repair of one that cannot be applied.
 //! 7. History, compare, redaction, dump (`messages`, `explain`, `place`), replay and the inspector: its name, its text, its JSON.
 //! 8. Tests: the models of `tests/all/engine.rs` and `lab/src/explore/model.rs`, `tests/src/fuzz`, fields × verbs, one broken image for each rule, the crash explorer.

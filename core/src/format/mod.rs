@@ -33,7 +33,7 @@ mod table;
 mod update;
 mod zones;
 
-pub use binding::{BINDING_BYTES_MAX, Binding, Bound, BoundLeaf, BoundSlice, MsnRange};
+pub use binding::{BINDING_BYTES_MAX, Binding, BoundLeaf, BoundSlice, MsnRange, Target};
 pub use dead::{Dead, DeadList, DeadOwner, DeadPage};
 pub use fields::{Fields, FormatError, FormatFault, Trace, Writer};
 pub use filter::{Probe, filter_bytes, push_filter};

@@ -10,7 +10,7 @@ use std::ops::Bound as End;
 use crate::error::{Error, Result};
 use crate::format::limits::{FILE_BLOCK, LATE_VALUES_MAX};
 use crate::format::{
-    Action, BINDING_BYTES_MAX, Binding, Bound, Key, MsnRange, Record, RecordMessage, block_after,
+    Action, BINDING_BYTES_MAX, Binding, Key, MsnRange, Record, RecordMessage, Target, block_after,
 };
 use crate::ids::{Msn, TreeId};
 use crate::mutation::{Mutation, is_broken};
@@ -25,7 +25,7 @@ pub struct Late {
     current: BTreeMap<Key, Msn>,
     values: BTreeMap<Msn, Fate>,
     /// The places that values are bound to.
-    places: Vec<Bound>,
+    places: Vec<Target>,
     waiting: usize,
     waiting_bytes: u64,
     /// The most bytes of the bindings of values that no longer wait.
@@ -127,7 +127,7 @@ impl Late {
     }
 
     /// Binds waiting values, in the order of their MSNs, to `place`.
-    pub fn bind(&mut self, place: Bound, values: &[Msn]) {
+    pub fn bind(&mut self, place: Target, values: &[Msn]) {
         let mut ranges = Vec::new();
         for msn in values {
             MsnRange::extend(&mut ranges, *msn);
@@ -156,9 +156,9 @@ impl Late {
             };
             MsnRange::extend(&mut ranges[at], *msn);
         }
-        let places = late.places.into_iter().chain([Bound::Null]);
+        let places = late.places.into_iter().chain([Target::Null]);
         let bindings = ranges.into_iter().zip(places).map(|(values, to)| Binding { values, to });
-        let skipped = |to: &Bound| *to == Bound::Null && is_broken(Mutation::NullSkipped);
+        let skipped = |to: &Target| *to == Target::Null && is_broken(Mutation::NullSkipped);
         Ok(bindings.filter(|b| !b.values.is_empty() && !skipped(&b.to)).collect())
     }
 
@@ -283,18 +283,18 @@ mod tests {
         for number in 0..6 {
             late.enter(block(number), Msn(10 + number), 100);
         }
-        late.bind(Bound::Inline(Bytes::from_static(b"x")), &[Msn(12)]);
+        late.bind(Target::Inline(Bytes::from_static(b"x")), &[Msn(12)]);
         late.supersede(&put(1, 5));
         late.supersede(&RecordMessage::RangeDelete(TreeId::Data, block(2), block(4)));
         assert!(late.seal().is_err());
         assert!(!late.waits(Msn(11)) && late.waits(Msn(14)));
         assert_eq!(late.waiting_bytes(), 300);
-        late.bind(Bound::Inline(Bytes::from_static(b"y")), &[Msn(10), Msn(14), Msn(15)]);
+        late.bind(Target::Inline(Bytes::from_static(b"y")), &[Msn(10), Msn(14), Msn(15)]);
         let room = late.bytes_max();
         let bindings = late.seal().unwrap();
         let range = |first, count| MsnRange { first: Msn(first), count };
         assert_eq!(bindings[0].values, [range(10, 1), range(14, 2)]);
-        assert_eq!(bindings[1].to, Bound::Null);
+        assert_eq!(bindings[1].to, Target::Null);
         assert_eq!(bindings[1].values, [range(11, 3)]);
         assert_eq!(bindings.len(), 2);
         assert!(bindings.iter().map(Binding::encoded_bytes).sum::<usize>() <= room);

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::tail::{Tail, beyond};
-use super::values::Bound;
+use super::values::LoadedTarget;
 use super::{End, LogReader, LostRecord, Scanned};
 use crate::disk::Disk;
 use crate::error::{Damage, Error, Fault, Place, Result};
 use crate::format::{
-    Binding, Bound as Target, Group, Key, MsnRange, Op, RecordMessage, Superblock, block_after,
+    Binding, Group, Key, MsnRange, Op, RecordMessage, Superblock, Target, block_after,
 };
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
@@ -258,7 +258,7 @@ fn verify_binding(
         (Some(extent), Some(map)) => disk.verify_map(extent, map),
         _ => Ok(()),
     };
-    let bound = match mapped.and_then(|()| Bound::load(disk, volume, &binding.to)) {
+    let bound = match mapped.and_then(|()| LoadedTarget::load(disk, volume, &binding.to)) {
         Ok(Some(bound)) => bound,
         Ok(None) => return Ok(()),
         Err(error) => {

@@ -8,61 +8,67 @@ use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::FILE_BLOCK;
 use crate::format::{
-    Action, Binding, Bound as Target, BoundLeaf, BoundSlice, Entry, Key, Message, MsnRange,
-    block_after, decode_slice,
+    Action, Binding, BoundLeaf, BoundSlice, Entry, Key, Message, MsnRange, Target, block_after,
+    decode_slice,
 };
 use crate::ids::*;
 use crate::node::{Leaf, Node, read_part};
 use crate::tuning::OPEN_LEAVES_MAX;
 
 /// A place of bound values, loaded and verified as far as it has been read.
-pub(super) enum Bound {
+pub(super) enum LoadedTarget {
     Leaf(Box<Leaf>, u64),
     Slice(Vec<(Key, Message)>, u64),
     Inline(Bytes),
 }
 
-impl Bound {
+impl LoadedTarget {
     /// Loads the place of a binding; `None` for NULL.
-    pub(super) fn load(disk: &Disk, volume: VolumeId, target: &Target) -> Result<Option<Bound>> {
+    pub(super) fn load(
+        disk: &Disk,
+        volume: VolumeId,
+        target: &Target,
+    ) -> Result<Option<LoadedTarget>> {
         Ok(match target {
             Target::Leaf(bound) => {
                 let leaf = Box::new(load_leaf(disk, volume, bound)?);
-                Some(Bound::Leaf(leaf, target.place()))
+                Some(LoadedTarget::Leaf(leaf, target.place()))
             }
-            Target::Slice(bound) => Some(Bound::Slice(load_slice(disk, bound)?, target.place())),
-            Target::Inline(value) => Some(Bound::Inline(value.clone())),
+            Target::Slice(bound) => {
+                Some(LoadedTarget::Slice(load_slice(disk, bound)?, target.place()))
+            }
+            Target::Inline(value) => Some(LoadedTarget::Inline(value.clone())),
             Target::Null => None,
         })
     }
 
     /// Whether it is a leaf, whose parts are read one by one.
     pub(super) fn is_leaf(&self) -> bool {
-        matches!(self, Bound::Leaf(..))
+        matches!(self, LoadedTarget::Leaf(..))
     }
 
     /// The first key after the leaf part of `key`; `None` if that is the last part.
     pub(super) fn part_end(&self, key: &Key) -> Option<Key> {
         match self {
-            Bound::Leaf(leaf, _) => leaf.part_end(key),
-            Bound::Slice(..) | Bound::Inline(_) => None,
+            LoadedTarget::Leaf(leaf, _) => leaf.part_end(key),
+            LoadedTarget::Slice(..) | LoadedTarget::Inline(_) => None,
         }
     }
 
     /// Whether that part verifies, except for file blocks in it.
     pub(super) fn has_part(&self, disk: &Disk, key: &Key) -> bool {
         match self {
-            Bound::Leaf(leaf, _) => leaf.has_part(disk, key),
-            Bound::Slice(..) | Bound::Inline(_) => true,
+            LoadedTarget::Leaf(leaf, _) => leaf.has_part(disk, key),
+            LoadedTarget::Slice(..) | LoadedTarget::Inline(_) => true,
         }
     }
 
     /// The value that message `msn` gives to `key`.
     pub(super) fn value(&self, disk: &Disk, key: &Key, msn: Msn) -> Result<Bytes> {
         let (value, at) = match self {
-            Bound::Inline(value) => return Ok(value.clone()),
-            Bound::Leaf(leaf, at) => (leaf.get(disk, key)?, *at),
-            Bound::Slice(messages, at) => (value_in(messages, key, msn), *at),
+            LoadedTarget::Inline(value) => return Ok(value.clone()),
+            LoadedTarget::Leaf(leaf, at) => (leaf.get(disk, key)?, *at),
+            LoadedTarget::Slice(messages, at) => (value_in(messages, key, msn), *at),
         };
         match value {
             Some(value) if value.len() <= FILE_BLOCK => Ok(value),
@@ -114,10 +120,10 @@ pub struct Values<'g> {
     volume: VolumeId,
     targets: Vec<(MsnRange, &'g Target)>,
     /// The leaves of recently fetched values, the latest last: the next values may be there, too.
-    leaves: Vec<(u64, Bound)>,
+    leaves: Vec<(u64, LoadedTarget)>,
     /// The slices that have been read; each is read once.
     slices: HashSet<u64>,
-    /// Bound values of those slices that have not been fetched yet.
+    /// LoadedTarget values of those slices that have not been fetched yet.
     kept: HashMap<Msn, (Key, Bytes)>,
 }
 
@@ -182,7 +188,7 @@ impl<'g> Values<'g> {
                 if self.leaves.len() == OPEN_LEAVES_MAX {
                     self.leaves.remove(0);
                 }
-                self.leaves.push((place, Bound::Leaf(Box::new(leaf), place)));
+                self.leaves.push((place, LoadedTarget::Leaf(Box::new(leaf), place)));
             }
         }
         Ok(())

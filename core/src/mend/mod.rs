@@ -249,7 +249,7 @@ fn suspects(report: &Report) -> BTreeSet<NodeId> {
         Code::HeadInvalid,
         Code::BlockTwice,
         Code::BlockOutside,
-        Code::MapInvalid,
+        Code::ScatterMapInvalid,
     ];
     let found = report.findings.iter().filter(|finding| codes.contains(&finding.code));
     let nodes = found.filter_map(|finding| match &finding.place {

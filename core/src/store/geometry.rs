@@ -2,7 +2,7 @@
 
 use crate::format::CHILD_BYTES;
 use crate::format::limits::{KEY_MAX, NODE_SIZE};
-use crate::ids::BLOCK_SIZE;
+use crate::ids::{BLOCK_SIZE, Height};
 use crate::node::Internal;
 use crate::tuning::{BASEMENT_SIZE, BETWEEN, BETWEEN_NODES_MIN, EDGES_MIN};
 
@@ -63,10 +63,11 @@ impl Geometry {
         2 * bytes / u64::from(self.leaf_size)
     }
 
-    /// The most nodes that a step adds when `bytes` bytes come to one leaf: those that the bytes fill, and 4 more, one
-    /// for each level that may split.
-    pub fn nodes_of(&self, bytes: u64) -> u64 {
-        self.leaves_of(bytes.next_multiple_of(self.leaf_size.into())) + PIECES
+    /// The most nodes that a step adds when `bytes` bytes come to one leaf of a tree with a root of this height: those
+    /// that the bytes fill, one for each internal node of the path, which may split in two, and a new root.
+    pub fn nodes_of(&self, bytes: u64, height: Height) -> u64 {
+        let pieces = height.max(SPLIT_MIN).0 + 1;
+        self.leaves_of(bytes.next_multiple_of(self.leaf_size.into())) + u64::from(pieces)
     }
 
     /// The bytes of values that updates may create in a leaf in one step.
@@ -79,5 +80,5 @@ impl Geometry {
 const EDGE_MAX: usize = CHILD_BYTES + KEY_MAX;
 /// A leaf takes updates in one step until the values that they create have the size of 2 leaves.
 const GROWTH_AT_ONCE: usize = 2;
-/// 4 nodes: the most that one step splits in two, one on each level.
-const PIECES: u64 = 4;
+/// Height 3: lower trees are taken for as high, so that the reserve for steps does not grow with their levels.
+const SPLIT_MIN: Height = Height(3);

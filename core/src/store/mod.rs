@@ -68,7 +68,7 @@ pub struct Store {
     /// Keys whose values a damaged log has lost. Empty unless the volume is open for reading only.
     pub lost: LostKeys,
     /// Whether a rewritten node takes no more blocks than it needs (set while space is short).
-    thrifty: bool,
+    compact: bool,
     /// Nodes whose extent was contiguous and was scattered while space was short.
     scattered_nodes: BTreeSet<NodeId>,
     /// Poisoned after a failure half way: the nodes in memory are then not to be trusted.
@@ -115,7 +115,7 @@ impl Store {
             late: Late::default(),
             inflow: Inflow::default(),
             lost: LostKeys::default(),
-            thrifty: false,
+            compact: false,
             scattered_nodes: BTreeSet::new(),
             poison: Poison::default(),
             birth,
@@ -226,6 +226,13 @@ impl Store {
         let mut cache = self.lock();
         cache.weigh(node.id());
         cache.shrink_to(self.budget.total_bytes);
+    }
+
+    /// The height of the higher one of the roots, at least 1. A root that cannot be read counts as 1.
+    pub fn height(&self) -> Height {
+        let heights =
+            TreeId::ALL.map(|tree| self.root(tree).map_or(Height(1), |root| root.height()));
+        heights.into_iter().fold(Height(1), Height::max)
     }
 
     /// The root of a tree, which is responsible for every key.
@@ -459,13 +466,13 @@ impl Store {
         let old = match entry {
             Some(entry) => self.table.place(id, entry)?,
             None if self.table.get(id)?.is_none() => return Ok(()),
-            None => self.table.release(id)?,
+            None => self.table.remove(id)?,
         };
         if let Some(old) = old {
             let Entry { extent, birth, .. } = old;
             self.retire([Retired { extent, birth, owner: Owner::Node(id) }])?;
             let is_stray = |new: Entry| new.extent.is_scattered() && !old.extent.is_scattered();
-            if self.thrifty && entry.is_some_and(is_stray) {
+            if self.compact && entry.is_some_and(is_stray) {
                 self.scattered_nodes.insert(id);
             }
         }

@@ -77,17 +77,17 @@ impl Table {
             PageBody::Entries(entries) => entries[at],
             PageBody::Pointers(_) => None,
         };
-        entry.map(|entry| alone(id, entry)).transpose()
+        entry.map(|entry| expect_one_reference(id, entry)).transpose()
     }
 
     /// Sets the entry of node `id`, to which an edge refers; returns the old one.
     pub fn place(&mut self, id: NodeId, entry: Entry) -> Result<Option<Entry>> {
-        let entry = alone(id, entry)?;
+        let entry = expect_one_reference(id, entry)?;
         self.set(id, Some(entry))
     }
 
     /// Removes the entry of node `id`, whose only edge was removed; returns it.
-    pub fn release(&mut self, id: NodeId) -> Result<Option<Entry>> {
+    pub fn remove(&mut self, id: NodeId) -> Result<Option<Entry>> {
         self.set(id, None)
     }
 
@@ -160,7 +160,7 @@ impl Table {
         let old = if is_root {
             std::mem::replace(&mut self.root, pointer)
         } else {
-            let (parent, at) = parent_of(level, index);
+            let (parent, at) = pointer_place(level, index);
             let slot = self.slot(parent.0, parent.1)?;
             slot.dirty = true;
             let pointers =
@@ -208,7 +208,7 @@ impl Table {
         let pointer = if u32::from(level) + 1 == self.levels {
             self.root
         } else {
-            let (parent, at) = parent_of(level, index);
+            let (parent, at) = pointer_place(level, index);
             if !self.load(parent.0, parent.1)? {
                 return Ok(false);
             }
@@ -267,7 +267,7 @@ pub fn read_page(
 }
 
 /// Refuses a node that does not have exactly one edge (SPEC 6): a shared node cannot be changed for one of its parents.
-fn alone(id: NodeId, entry: Entry) -> Result<Entry> {
+fn expect_one_reference(id: NodeId, entry: Entry) -> Result<Entry> {
     match entry.references {
         1 => Ok(entry),
         count => {
@@ -288,7 +288,7 @@ fn place_of(id: NodeId) -> (u64, usize) {
 }
 
 /// The page above another one, and the index of its pointer there.
-fn parent_of(level: u8, index: u64) -> ((u8, u64), usize) {
+fn pointer_place(level: u8, index: u64) -> ((u8, u64), usize) {
     let per_page = POINTERS_PER_PAGE as u64;
     ((level + 1, index / per_page), (index % per_page) as usize)
 }
@@ -370,7 +370,7 @@ mod tests {
             assert_eq!(again.get(NodeId(u64::MAX)).unwrap(), None);
             // Empty pages are removed.
             for id in ids {
-                assert_eq!(table.release(NodeId(*id)).unwrap(), Some(entry(*id)));
+                assert_eq!(table.remove(NodeId(*id)).unwrap(), Some(entry(*id)));
             }
             table.write(&mut space, birth(2)).unwrap();
             assert_eq!((table.nodes(), space.used_blocks()), (0, 11), "{ids:?}");
@@ -397,9 +397,9 @@ mod tests {
         let mut again = Table::open(Disk::new(device), VolumeId([1; 16]), root);
         refused(again.get(NodeId(1)).unwrap_err());
         refused(again.place(NodeId(1), entry(1)).unwrap_err());
-        refused(again.release(NodeId(1)).unwrap_err());
+        refused(again.remove(NodeId(1)).unwrap_err());
         assert_eq!(again.get(NodeId(2)).unwrap(), Some(entry(2)));
-        assert_eq!(again.release(NodeId(2)).unwrap(), Some(entry(2)));
+        assert_eq!(again.remove(NodeId(2)).unwrap(), Some(entry(2)));
     }
 
     /// A device that delays the reads of one block.

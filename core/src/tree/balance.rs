@@ -346,10 +346,10 @@ mod tests {
             (LEAF + 1, Action::SplitLeaf, Action::SplitLeaf),
         ];
         for (bytes, usually, short) in leaves {
-            for (thrifty, expected) in [(false, usually), (true, short)] {
-                store.set_compact_writes(thrifty);
+            for (compact, expected) in [(false, usually), (true, short)] {
+                store.set_compact_writes(compact);
                 let found = balance.action(&store, &site(0), &leaf(bytes));
-                assert_eq!(found, expected, "{bytes} bytes, thrifty: {thrifty}");
+                assert_eq!(found, expected, "{bytes} bytes, compact: {compact}");
             }
         }
         let full = store.geometry.node_size as usize;

@@ -354,7 +354,7 @@ impl Touched<'_> {
     /// Adds the nodes that splits create when a leaf receives `taken` bytes
     /// ([`Geometry::nodes_of`](crate::store::Geometry::nodes_of)).
     fn pieces(&mut self, taken: usize) {
-        let nodes = self.store.geometry.nodes_of(taken as u64);
+        let nodes = self.store.geometry.nodes_of(taken as u64, self.store.height());
         let more = Need { blocks: 2 * nodes, maps: nodes };
         self.dirty.nodes += nodes;
         self.dirty.need = self.dirty.need + more;

@@ -290,14 +290,14 @@ impl Volume {
     pub(super) fn prepare(&mut self, continued: Continued, pruned: Pruned) -> Result<Checkpoint> {
         let birth = self.trees.wait().store.birth();
         let next_epoch = Epoch(after("epoch", birth.epoch.0)?);
-        let thrifty = self.trees.wait().store.writes_compactly();
+        let compact = self.trees.wait().store.writes_compactly();
         self.prune(match pruned {
             Pruned::None => 0,
             Pruned::Some => PRUNED_IN_CHECKPOINT,
             Pruned::All => u64::MAX,
         })?;
         self.trees.wait_mut().store.write_all()?;
-        self.trees.wait_mut().store.set_compact_writes(thrifty);
+        self.trees.wait_mut().store.set_compact_writes(compact);
         let next_msn = match is_broken(Mutation::MsnStale) {
             true => self.superblock.next_msn,
             false => self.next_msn,

@@ -206,7 +206,7 @@ impl Volume {
             self.trees.send(move |trees| {
                 let done = trees.apply(Msn(lsn.0), &ordered, room);
                 // The next operation returns the error.
-                let _ = trees.store.poison.unless_whole(done);
+                let _ = trees.store.poison.poison_on_error(done);
                 ordered
             });
             return Ok(lsn);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::trees::Held;
+use super::trees::TreesHandle;
 use super::{Access, Content, Counters, NonceSource, Volume};
 use crate::device::Device;
 use crate::disk::Disk;
@@ -101,7 +101,7 @@ impl Volume {
         Ok(Volume {
             disk: store.disk.clone(),
             poison: store.poison.clone(),
-            trees: Held::new(store, Balance::default()),
+            trees: TreesHandle::new(store, Balance::default()),
             log: Log::new(Region::of(&superblock), 0, 1),
             superblock,
             nonce_before: Nonce(0),

@@ -10,6 +10,7 @@
 //! Before the first record after opening, a checkpoint with a fresh nonce is made durable (the fence), so that an
 //! abandoned future can never become valid again.
 
+mod admission;
 mod carve;
 mod checkpoint;
 mod commit;
@@ -25,7 +26,7 @@ mod replay;
 mod reserve;
 mod ring;
 mod rollback;
-mod room;
+
 mod rooted;
 mod trees;
 
@@ -40,7 +41,7 @@ use crate::log::Log;
 use crate::poison::Poison;
 use crate::store::Store;
 use crate::tree::{self, Cursor, Scan};
-use trees::Held;
+use trees::TreesHandle;
 
 pub use crate::tuning::LATE_BYTES;
 pub use checkpoint::{Checkpoint, Pruned, Syncing};
@@ -81,7 +82,7 @@ pub type NonceSource = Box<dyn FnMut() -> u64 + Send + Sync>;
 
 /// An open volume.
 pub struct Volume {
-    trees: Held,
+    trees: TreesHandle,
     disk: Disk,
     log: Log,
     superblock: Superblock,
@@ -310,7 +311,7 @@ impl Volume {
     /// Poisons the volume after an error inside the engine. A sync or checkpoint that found no space on the device does
     /// not poison: it is complete, and is finished later.
     fn poison_on_error<T>(&self, result: Result<T>) -> Result<T> {
-        self.poison.unless_whole(result)
+        self.poison.poison_on_error(result)
     }
 
     /// Whether something has changed since the last checkpoint.

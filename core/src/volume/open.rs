@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::holds::{hold_named, superblock_of};
 use super::identity::read_identity;
 use super::moment::{Stopped, Until};
-use super::trees::{Held, Trees};
+use super::trees::{Trees, TreesHandle};
 use super::{Access, Content, Counters, NonceSource, Ring, Transaction, Volume, content_of};
 
 use crate::device::{Device, OverlayDevice};
@@ -301,7 +301,7 @@ impl Volume {
         Ok(Volume {
             disk: store.disk.clone(),
             poison: store.poison.clone(),
-            trees: Held::new(store, Balance::default().with_prunes(prunes)),
+            trees: TreesHandle::new(store, Balance::default().with_prunes(prunes)),
             log: Log::new(Region::of(&superblock), head, group),
             next_msn: superblock.next_msn,
             next_zone: superblock.next_zone,

@@ -83,9 +83,7 @@ pub(super) fn growth_need(store: &Store, inflow: Inflow) -> Need {
 /// The space that must stay free after an operation: the reserve for steps, the growth of leaves by pending messages,
 /// the part of the reserve for deletes that the claim leaves, and the need of dropping a hold.
 pub(super) fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
-    let heights = TreeId::ALL.map(|tree| store.root(tree).map_or(Height(1), |root| root.height()));
-    let height = heights.into_iter().max().unwrap_or_default().max(Height(1));
-    let steps = path_need(store.geometry, image_blocks, height);
+    let steps = path_need(store.geometry, image_blocks, store.height());
     let reserve = reserve_for_deletes(store.geometry, image_blocks);
     let deletes = match claim {
         Claim::Takes => reserve,
@@ -102,7 +100,7 @@ pub(super) fn path_need(geometry: Geometry, image_blocks: u64, height: Height) -
     let node = level_need(geometry, image_blocks);
     let leaf = LEAF_SIZES * geometry.leaf_size as usize;
     let taken = 2 * geometry.between_size(image_blocks) as usize;
-    let (levels, new) = (u64::from(height.0), geometry.nodes_of((leaf + taken) as u64));
+    let (levels, new) = (u64::from(height.0), geometry.nodes_of((leaf + taken) as u64, height));
     let nodes = Need { blocks: levels * node.blocks, maps: levels * node.maps };
     // Two levels of table pages, and no more than the nodes of one block each would fill.
     let pages = 2 * (levels + new).min(image_blocks / ENTRIES_PER_PAGE as u64 + 1);
@@ -246,7 +244,7 @@ mod tests {
                 let pending = 2 * geometry.between_size(image_blocks) as usize;
                 let node = Need::of_image(geometry.internal_bytes_max(image_blocks));
                 let leaf = Need::of_image(geometry.leaf_size as usize + pending);
-                let new = geometry.nodes_of(pending as u64);
+                let new = geometry.nodes_of(pending as u64, Height(height));
                 // The node is written without the buffer that it flushed.
                 let given = (pending / BLOCK_SIZE) as u64;
                 let blocks = u64::from(height) * node.blocks + leaf.blocks - given + 2 * new;

@@ -35,7 +35,7 @@ impl Trees {
 }
 
 /// The trees of a volume: here, or away.
-pub(super) struct Held {
+pub(super) struct TreesHandle {
     here: OnceLock<Box<Trees>>,
     away: Mutex<Option<Receiver<Box<Trees>>>>,
     worker: Option<Worker>,
@@ -49,11 +49,11 @@ struct Worker {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-impl Held {
+impl TreesHandle {
     /// Trees without owed steps.
-    pub(super) fn new(store: Store, balance: Balance) -> Held {
+    pub(super) fn new(store: Store, balance: Balance) -> TreesHandle {
         let here = OnceLock::from(Box::new(Trees { store, balance, owed: None }));
-        Held { here, away: Mutex::new(None), worker: None }
+        TreesHandle { here, away: Mutex::new(None), worker: None }
     }
 
     /// Whether the trees have been sent away and were not waited for since.
@@ -99,14 +99,14 @@ impl Held {
         })
     }
 
-    /// As [`Held::wait`], for changes.
+    /// As [`TreesHandle::wait`], for changes.
     pub(super) fn wait_mut(&mut self) -> &mut Trees {
         self.wait();
         self.here.get_mut().expect("they are back")
     }
 }
 
-impl Drop for Held {
+impl Drop for TreesHandle {
     /// Waits for the thread, so that nothing runs after the volume is closed.
     fn drop(&mut self) {
         self.wait();

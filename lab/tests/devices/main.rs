@@ -1,6 +1,6 @@
 //! What the core makes of devices that fail.
 
+mod deferring;
 mod disk;
-mod holding;
 mod lenient;
 mod planning;

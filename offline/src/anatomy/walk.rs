@@ -442,7 +442,7 @@ impl Walker<'_> {
             };
             let name = format!("{group}/binding:{number}");
             match &binding.to {
-                Bound::Leaf(leaf) => {
+                Target::Leaf(leaf) => {
                     self.maps(leaf.extent, Some(hash("map hash")))?;
                     self.node(Found {
                         name: &name,
@@ -452,7 +452,7 @@ impl Walker<'_> {
                         above: hash("hash"),
                     })?;
                 }
-                Bound::Slice(slice) => {
+                Target::Slice(slice) => {
                     self.maps(slice.extent, Some(hash("map hash")))?;
                     let section = SectionRef {
                         offset: slice.offset,
@@ -463,7 +463,7 @@ impl Walker<'_> {
                     let start = slice.extent.start.byte();
                     self.slice(&name, TreeId::Data, start, &section, hash("hash"))?;
                 }
-                Bound::Inline(_) | Bound::Null => {}
+                Target::Inline(_) | Target::Null => {}
             }
         }
         Ok(())

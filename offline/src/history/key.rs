@@ -117,11 +117,11 @@ pub fn of_key(
 
 fn bound(part: Option<&super::BoundPart<'_>>) -> KeyDeed {
     match part.map(|part| part.to) {
-        None | Some(Bound::Null) => KeyDeed::Null,
-        Some(to @ Bound::Leaf(leaf)) => KeyDeed::Bound { node: Some(leaf.node), byte: to.place() },
-        Some(to @ Bound::Slice(slice)) => {
+        None | Some(Target::Null) => KeyDeed::Null,
+        Some(to @ Target::Leaf(leaf)) => KeyDeed::Bound { node: Some(leaf.node), byte: to.place() },
+        Some(to @ Target::Slice(slice)) => {
             KeyDeed::Bound { node: Some(slice.node), byte: to.place() }
         }
-        Some(Bound::Inline(_)) => KeyDeed::Bound { node: None, byte: 0 },
+        Some(Target::Inline(_)) => KeyDeed::Bound { node: None, byte: 0 },
     }
 }

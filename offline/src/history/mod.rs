@@ -53,7 +53,7 @@ pub struct BoundPart<'e> {
     /// Their messages.
     pub values: MsnRange,
     /// Their place.
-    pub to: &'e Bound,
+    pub to: &'e Target,
 }
 
 /// A key, or a range of keys, that a message touched.
@@ -247,7 +247,7 @@ pub fn touched_since_checkpoint(
 }
 
 /// The bindings of a group, in the order of messages.
-fn targets(group: &Group) -> Vec<(MsnRange, &Bound)> {
+fn targets(group: &Group) -> Vec<(MsnRange, &Target)> {
     let of = |binding: &'_ Binding| binding.values.len();
     let mut targets = Vec::with_capacity(group.bindings.iter().map(of).sum());
     for binding in &group.bindings {
@@ -258,7 +258,7 @@ fn targets(group: &Group) -> Vec<(MsnRange, &Bound)> {
 }
 
 /// The bindings of one record.
-fn bound_parts<'g>(targets: &[(MsnRange, &'g Bound)], record: &Record) -> Vec<BoundPart<'g>> {
+fn bound_parts<'g>(targets: &[(MsnRange, &'g Target)], record: &Record) -> Vec<BoundPart<'g>> {
     let mut parts = Vec::new();
     for entry in record.unbound() {
         let first = targets.partition_point(|(range, _)| range.end() <= entry.first);

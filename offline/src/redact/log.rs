@@ -10,7 +10,7 @@ use super::contents::Spans;
 use super::copy::{Claim, Copy, Resealed};
 use betr_core::error::Result;
 use betr_core::format::{
-    Bound, GROUP_HEADER_BYTES, Group, Magic, Record, RecordMessage, Seal, Superblock, group_length,
+    GROUP_HEADER_BYTES, Group, Magic, Record, RecordMessage, Seal, Superblock, Target, group_length,
 };
 use betr_core::ids::*;
 use betr_core::log::{End, Region, scan};
@@ -116,9 +116,9 @@ impl Copy<'_> {
         // The first hash is that in the seal.
         let mut hashes = spans.named("hash").skip(1);
         for binding in &group.bindings {
-            let (Bound::Leaf(_) | Bound::Slice(_)) = binding.to else { continue };
+            let (Target::Leaf(_) | Target::Slice(_)) = binding.to else { continue };
             let hash = match &binding.to {
-                Bound::Leaf(leaf) => {
+                Target::Leaf(leaf) => {
                     let known = self.sealed.get(&leaf.extent.start.byte()).copied().flatten();
                     let found = match is_own {
                         true => self.node(leaf.extent, leaf.head_bytes)?,
@@ -126,7 +126,7 @@ impl Copy<'_> {
                     };
                     Resealed::instead_of(found, leaf.hash)
                 }
-                Bound::Slice(slice) if is_own && self.may_read(slice.bytes.into()) => {
+                Target::Slice(slice) if is_own && self.may_read(slice.bytes.into()) => {
                     let at = slice.extent.start.byte() + u64::from(slice.offset);
                     let part = (at, slice.bytes, slice.count);
                     // Slices of one run share its extent.
@@ -142,8 +142,8 @@ impl Copy<'_> {
                         None => slice.hash,
                     }
                 }
-                Bound::Slice(slice) => slice.hash,
-                Bound::Inline(_) | Bound::Null => continue,
+                Target::Slice(slice) => slice.hash,
+                Target::Inline(_) | Target::Null => continue,
             };
             if let Some(at) = hashes.next() {
                 copy[at].copy_from_slice(&hash.0);

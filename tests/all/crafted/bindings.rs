@@ -5,40 +5,40 @@ use super::*;
 pub(super) const CASES: &[Case] = &[
     ("a value bound to a copy of a leaf", Finds(Code::LogReplayed), |mut forge| {
         let (leaf, first) = copy_of_leaf(&mut forge);
-        one_value(&mut forge, first, Bound::Leaf(leaf));
+        one_value(&mut forge, first, Target::Leaf(leaf));
         forge.seal()
     }),
     ("a value bound to a leaf of the checkpoint", Finds(Code::LogReplayed), |mut forge| {
         let (leaf, first) = some_leaf(&mut forge);
-        one_value(&mut forge, first, Bound::Leaf(leaf));
+        one_value(&mut forge, first, Target::Leaf(leaf));
         forge.seal()
     }),
     ("a value bound past the end of the image", Finds(Code::LogTorn), |mut forge| {
         let (mut leaf, first) = copy_of_leaf(&mut forge);
         leaf.extent.start = BlockNr(1 << 31);
-        one_value(&mut forge, first, Bound::Leaf(leaf));
+        one_value(&mut forge, first, Target::Leaf(leaf));
         forge.seal()
     }),
     ("a value bound to a key that the leaf has not", Finds(Code::LogTorn), |mut forge| {
         let (leaf, _) = copy_of_leaf(&mut forge);
-        one_value(&mut forge, data_key(&[9; 8], 1 << 60), Bound::Leaf(leaf));
+        one_value(&mut forge, data_key(&[9; 8], 1 << 60), Target::Leaf(leaf));
         forge.seal()
     }),
     ("a leaf that does not fill its extent", Finds(Code::LogTorn), |mut forge| {
         let (mut leaf, first) = copy_of_leaf(&mut forge);
         leaf.extent.blocks += 1;
-        one_value(&mut forge, first, Bound::Leaf(leaf));
+        one_value(&mut forge, first, Target::Leaf(leaf));
         forge.seal()
     }),
     ("a leaf of another name", Finds(Code::LogTorn), |mut forge| {
         let (mut leaf, first) = copy_of_leaf(&mut forge);
         leaf.node = NodeId(leaf.node.0 + 1);
-        one_value(&mut forge, first, Bound::Leaf(leaf));
+        one_value(&mut forge, first, Target::Leaf(leaf));
         forge.seal()
     }),
     ("one leaf bound by two groups", Finds(Code::LogTorn), |mut forge| {
         let (leaf, first) = copy_of_leaf(&mut forge);
-        many(&mut forge, 2, |_| (first.clone(), Bound::Leaf(leaf)));
+        many(&mut forge, 2, |_| (first.clone(), Target::Leaf(leaf)));
         forge.seal()
     }),
     ("extents that overlap", Finds(Code::LogDamaged), |mut forge| {
@@ -47,7 +47,7 @@ pub(super) const CASES: &[Case] = &[
             let start = BlockNr(leaf.extent.start.0 + number);
             (
                 first.clone(),
-                Bound::Leaf(BoundLeaf { extent: Extent { start, ..leaf.extent }, ..leaf }),
+                Target::Leaf(BoundLeaf { extent: Extent { start, ..leaf.extent }, ..leaf }),
             )
         });
         forge.seal()
@@ -58,7 +58,7 @@ pub(super) const CASES: &[Case] = &[
         |mut forge| {
             let (leaf, _) = copy_of_leaf(&mut forge);
             let leaf = BoundLeaf { hash: Hash([7; 32]), ..leaf };
-            rows(&mut forge, 4, Bound::Leaf(leaf));
+            rows(&mut forge, 4, Target::Leaf(leaf));
             forge.seal()
         },
     ),
@@ -71,12 +71,12 @@ pub(super) const CASES: &[Case] = &[
             let (node, hash) = (NodeId(2), Hash([7; 32]));
             let map = Hash::default();
             let slice = BoundSlice { node, extent, offset: 0, bytes, count: bytes / 20, hash, map };
-            rows(&mut forge, 4, Bound::Slice(slice));
+            rows(&mut forge, 4, Target::Slice(slice));
             forge.seal()
         },
     ),
     ("so many values as may be, bound to nothing", Finds(Code::LogReplayed), |mut forge| {
-        rows(&mut forge, 5, Bound::Null);
+        rows(&mut forge, 5, Target::Null);
         forge.seal()
     }),
     ("groups that vouch for so many lost values", Finds(Code::ValueLost), |mut forge| {
@@ -86,18 +86,18 @@ pub(super) const CASES: &[Case] = &[
         let mut unit = forge.superblock.log_head;
         for number in 0..8 {
             let extent = Extent { start: BlockNr(start + number), blocks: 1 };
-            let to = Bound::Leaf(BoundLeaf { extent, head_bytes: 100, ..leaf });
+            let to = Target::Leaf(BoundLeaf { extent, head_bytes: 100, ..leaf });
             (unit, lsn) = row(&mut forge, unit, number, lsn, to);
         }
         forge.seal()
     }),
     ("a value of one byte more than a block", Finds(Code::LogTorn), |mut forge| {
-        let to = Bound::Inline(Bytes::from(vec![1; 4097]));
+        let to = Target::Inline(Bytes::from(vec![1; 4097]));
         one_value(&mut forge, data_key(&[9; 8], 1), to);
         forge.seal()
     }),
     ("an inline value for the last key", Finds(Code::LogReplayed), |mut forge| {
-        let to = Bound::Inline(Bytes::from(vec![1; 4096]));
+        let to = Target::Inline(Bytes::from(vec![1; 4096]));
         one_value(&mut forge, data_key(&[0xff; 1016], u64::MAX), to);
         forge.seal()
     }),
@@ -129,12 +129,12 @@ fn copy_of_leaf(forge: &mut Forge) -> (BoundLeaf, Key) {
     (BoundLeaf { extent, ..leaf }, first)
 }
 
-fn one_value(forge: &mut Forge, key: Key, to: Bound) {
+fn one_value(forge: &mut Forge, key: Key, to: Target) {
     many(forge, 1, |_| (key.clone(), to.clone()));
 }
 
 /// Writes groups with one unbound entry each.
-fn many(forge: &mut Forge, groups: u64, bound: impl Fn(u64) -> (Key, Bound)) {
+fn many(forge: &mut Forge, groups: u64, bound: impl Fn(u64) -> (Key, Target)) {
     let mut unit = forge.superblock.log_head;
     for number in 0..groups {
         let lsn = forge.superblock.next_msn.0 + number;
@@ -147,14 +147,14 @@ fn many(forge: &mut Forge, groups: u64, bound: impl Fn(u64) -> (Key, Bound)) {
 }
 
 /// Writes groups that each bind the maximal number of values, all to one place.
-fn rows(forge: &mut Forge, groups: u64, to: Bound) {
+fn rows(forge: &mut Forge, groups: u64, to: Target) {
     let (mut unit, mut lsn) = (forge.superblock.log_head, forge.superblock.next_msn.0);
     for number in 0..groups {
         (unit, lsn) = row(forge, unit, number, lsn, to.clone());
     }
 }
 
-fn row(forge: &mut Forge, unit: u64, number: u64, lsn: u64, to: Bound) -> (u64, u64) {
+fn row(forge: &mut Forge, unit: u64, number: u64, lsn: u64, to: Target) -> (u64, u64) {
     const COUNT: u32 = limits::LATE_VALUES_MAX as u32;
     let key = data_key(&[9; 8], u64::MAX - u64::from(COUNT) + 1);
     let record = forge.record(lsn, vec![RecordMessage::Unbound(key, COUNT)]);

@@ -36,27 +36,29 @@ pub(super) fn sound(forge: Forge) -> Vec<u8> {
 
 pub(super) const CASES: &[Case] = &[
     ("a scattered leaf", Clean, sound),
-    ("maps that are not full", Finds(Code::MapInvalid), |forge| scattered(forge, 1, |_, _, _| {})),
-    ("maps in a circle", Finds(Code::MapInvalid), |forge| {
+    ("maps that are not full", Finds(Code::ScatterMapInvalid), |forge| {
+        scattered(forge, 1, |_, _, _| {})
+    }),
+    ("maps in a circle", Finds(Code::ScatterMapInvalid), |forge| {
         scattered(forge, 1, |_, _, maps| {
             let first = maps[0].0;
             maps.last_mut().unwrap().1.next = Some((first, Hash::default()));
         })
     }),
-    ("a map that is its own next", Finds(Code::MapInvalid), |forge| {
+    ("a map that is its own next", Finds(Code::ScatterMapInvalid), |forge| {
         scattered(forge, 334, |_, _, maps| {
             maps[0].1.next = Some((maps[0].0, Hash::default()));
         })
     }),
-    ("a map of too few blocks", Finds(Code::MapInvalid), |forge| {
+    ("a map of too few blocks", Finds(Code::ScatterMapInvalid), |forge| {
         scattered(forge, 334, |_, _, maps| maps[0].1.extents.truncate(1))
     }),
-    ("a map of too many blocks", Finds(Code::MapInvalid), |forge| {
+    ("a map of too many blocks", Finds(Code::ScatterMapInvalid), |forge| {
         scattered(forge, 334, |_, old, maps| {
             maps[0].1.extents.push(Extent { start: old, blocks: 1 })
         })
     }),
-    ("an extent of more blocks than there are", Finds(Code::MapInvalid), |forge| {
+    ("an extent of more blocks than there are", Finds(Code::ScatterMapInvalid), |forge| {
         scattered(forge, 334, |_, _, maps| maps[0].1.extents[0].blocks = u32::MAX)
     }),
     ("an extent past the image's end", Wrong, |forge| {
@@ -76,10 +78,10 @@ pub(super) const CASES: &[Case] = &[
     ("a map that is its own extent", Finds(Code::BlockTwice), |forge| {
         scattered(forge, 334, |_, _, maps| maps[0].1.extents[0].start = maps[0].0)
     }),
-    ("a map without extents", Finds(Code::MapInvalid), |forge| {
+    ("a map without extents", Finds(Code::ScatterMapInvalid), |forge| {
         scattered(forge, 334, |_, _, maps| maps[0].1.extents.clear())
     }),
-    ("a map that is no map", Finds(Code::MapInvalid), |mut forge| {
+    ("a map that is no map", Finds(Code::ScatterMapInvalid), |mut forge| {
         let (id, _) = leaf(&mut forge);
         let entry = forge.entry(id);
         entry.extent.start = BlockNr::scattered(entry.extent.start);

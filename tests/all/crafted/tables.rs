@@ -241,7 +241,7 @@ pub(super) const CASES: &[Case] = &[
     ("zone bounds the wrong way round", Wrong, |forge| {
         superblock(forge, |superblock| superblock.zones = ZoneSizes { min: u64::MAX, max: 1 })
     }),
-    ("used blocks are wrong", Finds(Code::MapWrong), |forge| {
+    ("used blocks are wrong", Finds(Code::SpaceMapWrong), |forge| {
         superblock(forge, |superblock| superblock.used_blocks = u64::MAX)
     }),
     ("pending growth is wrong", Finds(Code::GrowthWrong), |forge| {

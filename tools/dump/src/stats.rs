@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::log::Reach;
 use crate::structure::Output;
-use crate::sum::{Held, Sum};
+use crate::sum::{NodeNumbers, Sum};
 use crate::{Image, space};
 
 /// Shows the statistics. Of the nodes only heads are read.
@@ -22,7 +22,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
         let Purpose::Node(id, entry) = area.purpose else { continue };
         // A scattered node has several areas.
         if ground.owns_node(id) && told.insert(id) {
-            match Held::of(image, &entry) {
+            match NodeNumbers::of(image, &entry) {
                 Ok(held) => sums.entry((entry.tree, entry.height.0)).or_default().add(&held),
                 Err(error) => output.damage(io, &id.to_string(), error)?,
             }

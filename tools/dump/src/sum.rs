@@ -7,7 +7,7 @@ use crate::Image;
 
 /// The content of a node according to its head.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct NodeNumbers {
     /// The used bytes, without padding.
     pub bytes: u64,
     pub basements: usize,
@@ -21,35 +21,35 @@ pub(crate) struct Held {
     pub from: Key,
 }
 
-impl Held {
+impl NodeNumbers {
     /// Reads the head of a node and nothing else.
-    pub(crate) fn of(image: &Image, entry: &Entry) -> Result<Held, String> {
+    pub(crate) fn of(image: &Image, entry: &Entry) -> Result<NodeNumbers, String> {
         let head = image.disk.read(entry.extent.start.byte(), entry.head_bytes as usize);
         let head = head.map_err(|error| error.to_string())?;
         match entry.height.0 {
-            0 => LeafHead::decode(&head, None).map(|(_, head)| Held::of_leaf(head)),
+            0 => LeafHead::decode(&head, None).map(|(_, head)| NodeNumbers::of_leaf(head)),
             _ => InternalHead::decode(&head, None)
-                .map(|(_, head)| Held::of_internal(head, entry.head_bytes)),
+                .map(|(_, head)| NodeNumbers::of_internal(head, entry.head_bytes)),
         }
         .map_err(|error| error.to_string())
     }
 
-    fn of_leaf(head: LeafHead) -> Held {
-        Held {
+    fn of_leaf(head: LeafHead) -> NodeNumbers {
+        NodeNumbers {
             bytes: head.leaf_bytes.into(),
             basements: head.basements.len(),
             entries: head.basements.iter().map(|basement| u64::from(basement.entries)).sum(),
             from: head.bounds.lo,
-            ..Held::default()
+            ..NodeNumbers::default()
         }
     }
 
-    fn of_internal(head: InternalHead, head_bytes: u32) -> Held {
-        let mut held = Held {
+    fn of_internal(head: InternalHead, head_bytes: u32) -> NodeNumbers {
+        let mut held = NodeNumbers {
             bytes: head_bytes.into(),
             children: head.children.iter().map(|child| child.id).collect(),
             runs: head.runs.len(),
-            ..Held::default()
+            ..NodeNumbers::default()
         };
         for run in &head.runs {
             held.bytes += u64::from(run.bytes);
@@ -58,7 +58,7 @@ impl Held {
                 held.pending_bytes += u64::from(section.bytes);
             }
         }
-        Held { from: head.bounds.lo, ..held }
+        NodeNumbers { from: head.bounds.lo, ..held }
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    pub(crate) fn add(&mut self, held: &Held) {
+    pub(crate) fn add(&mut self, held: &NodeNumbers) {
         self.nodes += 1;
         self.bytes += held.bytes;
         self.entries += held.entries;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::Image;
 use crate::structure::Output;
-use crate::sum::{Held, Sum};
+use crate::sum::{NodeNumbers, Sum};
 
 /// The allocation table of the checkpoint.
 pub(crate) fn table(image: &Image) -> Table {
@@ -42,7 +42,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
                     continue;
                 }
             };
-            match Held::of(image, &entry) {
+            match NodeNumbers::of(image, &entry) {
                 Ok(held) => {
                     sums.entry(entry.height.0).or_default().add(&held);
                     node(id, &entry, depth, &held, output, io)?;
@@ -73,13 +73,14 @@ fn node(
     id: NodeId,
     entry: &Entry,
     depth: usize,
-    held: &Held,
+    held: &NodeNumbers,
     output: &mut Output,
     io: &mut Io,
 ) -> Result<(), Failure> {
     let indent = "  ".repeat(depth.min(32));
     let place = format!("{indent}{id} height {} blocks {}", entry.height, entry.extent);
-    let Held { bytes, basements, entries, children, runs, pending, pending_bytes, from } = held;
+    let NodeNumbers { bytes, basements, entries, children, runs, pending, pending_bytes, from } =
+        held;
     let (block, blocks) = (entry.extent.start.0, entry.extent.blocks);
     if entry.height.0 == 0 {
         let from = json::hex(from);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use betr_cli::image::{self, Access, OpenImage, what_is_mounted_at};
 use betr_cli::volume::{clock_now, failure, nonces};
 use betr_cli::{Exit, Failure, Io, show};
-use betr_core::device::{Device, HoldingDevice};
+use betr_core::device::{DeferringDevice, Device};
 use betr_core::disk::Disk;
 use betr_core::fs::Fs;
 use betr_core::store::CacheBudget;
@@ -144,7 +144,7 @@ fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> 
     let file = image.part(options.offset, len);
     let device: Arc<dyn Device> = match &options.overlay {
         Some(overlay) => betr_cli::plan::lay_over(file, &options.image, overlay)?,
-        None => Arc::new(HoldingDevice::new(file, options.cache.max(HELD_MIN))),
+        None => Arc::new(DeferringDevice::new(file, options.cache.max(HELD_MIN))),
     };
     let opened = match open_volume(options, &device, nonces()?) {
         // A damaged image that cannot be opened for writing may still be readable.

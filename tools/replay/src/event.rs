@@ -1,7 +1,7 @@
 //! An event as a line of text, and as JSON.
 
 use betr_cli::{json, show, time};
-use betr_core::format::{Bound, RecordMessage};
+use betr_core::format::{RecordMessage, Target};
 use betr_core::text::{Printable, printable};
 use betr_offline::history::{BoundPart, Event, Touched};
 use serde_json::{Value, json};
@@ -29,10 +29,10 @@ fn late(event: &Event<'_>) -> Option<String> {
     let mut places: Vec<(String, u64)> = Vec::new();
     for part in &event.bound {
         let place = match part.to {
-            Bound::Leaf(leaf) => format!("in {} at b:{:#x}", leaf.node, part.to.place()),
-            Bound::Slice(slice) => format!("in {} at b:{:#x}", slice.node, part.to.place()),
-            Bound::Inline(_) => "in the log".into(),
-            Bound::Null => "obsolete at once".into(),
+            Target::Leaf(leaf) => format!("in {} at b:{:#x}", leaf.node, part.to.place()),
+            Target::Slice(slice) => format!("in {} at b:{:#x}", slice.node, part.to.place()),
+            Target::Inline(_) => "in the log".into(),
+            Target::Null => "obsolete at once".into(),
         };
         // Further places share one entry, "elsewhere".
         let known = places.iter().position(|(known, _)| *known == place);
@@ -75,10 +75,10 @@ pub(crate) fn path_json(path: &[u8]) -> Value {
 /// The place of late-bound values, as JSON.
 pub(crate) fn bound_json(part: &BoundPart<'_>) -> Value {
     let (kind, node, byte) = match part.to {
-        Bound::Leaf(leaf) => ("leaf", Some(leaf.node.0), Some(part.to.place())),
-        Bound::Slice(slice) => ("run", Some(slice.node.0), Some(part.to.place())),
-        Bound::Inline(_) => ("log", None, None),
-        Bound::Null => ("null", None, None),
+        Target::Leaf(leaf) => ("leaf", Some(leaf.node.0), Some(part.to.place())),
+        Target::Slice(slice) => ("run", Some(slice.node.0), Some(part.to.place())),
+        Target::Inline(_) => ("log", None, None),
+        Target::Null => ("null", None, None),
     };
     let (first, values) = (part.values.first.0, part.values.count);
     json!({ "first_msn": first, "values": values, "where": kind, "node": node, "byte": byte })

@@ -4,7 +4,7 @@ use betr_cli::moment::parse_time;
 use betr_cli::name;
 use betr_cli::range::{Keys, parse_keys, parse_numbers};
 use betr_core::address::Address;
-use betr_core::format::{Bound, FileType, Op, RecordMessage};
+use betr_core::format::{FileType, Op, RecordMessage, Target};
 use betr_core::ids::{Time, ZoneId};
 use betr_core::path::Operand;
 use betr_offline::history::Event;
@@ -104,12 +104,12 @@ pub(crate) fn touches_keys(event: &Event<'_>, keys: &Keys) -> bool {
 }
 
 fn is_bound(event: &Event<'_>, to: BoundTo) -> bool {
-    let any = |is: fn(&Bound) -> bool| event.bound.iter().any(|part| is(part.to));
+    let any = |is: fn(&Target) -> bool| event.bound.iter().any(|part| is(part.to));
     match to {
         BoundTo::Any => !event.bound.is_empty(),
-        BoundTo::Node => any(|to| matches!(to, Bound::Leaf(_) | Bound::Slice(_))),
-        BoundTo::Log => any(|to| matches!(to, Bound::Inline(_))),
-        BoundTo::Null => any(|to| matches!(to, Bound::Null)),
+        BoundTo::Node => any(|to| matches!(to, Target::Leaf(_) | Target::Slice(_))),
+        BoundTo::Log => any(|to| matches!(to, Target::Inline(_))),
+        BoundTo::Null => any(|to| matches!(to, Target::Null)),
         BoundTo::None => !event
             .record
             .messages

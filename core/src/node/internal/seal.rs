@@ -181,16 +181,16 @@ impl Internal {
     }
 
     /// Prepares the node for writing: drops dead runs, joins runs if there are too many (as far as they are readable),
-    /// and seals the open run. A `thrifty` node keeps no run that is partly dead.
+    /// and seals the open run. A `compact` node keeps no run that is partly dead.
     pub fn seal(
         mut self,
         disk: &Disk,
         birth: Birth,
         write_seq: u64,
-        thrifty: bool,
+        compact: bool,
     ) -> Result<SealedNode> {
         let mut freed = self.drop_dead_runs();
-        if self.wants_compaction() || thrifty && self.has_dead_parts() {
+        if self.wants_compaction() || compact && self.has_dead_parts() {
             freed.extend(self.unseal_readable(disk)?);
         }
         let runs = self.seal_runs(disk, birth)?;

@@ -118,13 +118,13 @@ impl Store {
         self.wait_for(id);
         let node = self.node(id)?;
         self.write_seq += u64::from(part == Part::All);
-        let (birth, write_seq, thrifty) = (self.birth, self.write_seq, self.thrifty);
+        let (birth, write_seq, compact) = (self.birth, self.write_seq, self.compact);
         let (disk, sealed) = (self.disk.clone(), node.clone());
         let known = internal_of(&node).known();
         let seal = move || {
             let node = internal_of(&sealed).clone().without_others(&known);
             let sealed = match part {
-                Part::All => node.seal(&disk, birth, write_seq, thrifty)?,
+                Part::All => node.seal(&disk, birth, write_seq, compact)?,
                 Part::OpenRun => node.seal_open(&disk, birth)?,
             };
             Ok(Encoded::Internal(Box::new(sealed)))

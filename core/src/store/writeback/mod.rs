@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::Store;
 use crate::error::Result;
-use crate::format::{Bound, BoundLeaf, BoundSlice, Entry, Kind};
+use crate::format::{BoundLeaf, BoundSlice, Entry, Kind, Target};
 use crate::ids::*;
 use crate::log::Late;
 use crate::mutation::{Mutation, is_broken};
@@ -119,7 +119,7 @@ impl Store {
                     if is_broken(Mutation::InlineEmpty) {
                         value.clear();
                     }
-                    self.late.bind(Bound::Inline(value), &[msn]);
+                    self.late.bind(Target::Inline(value), &[msn]);
                 }
             } else {
                 worth.push(node);
@@ -136,7 +136,7 @@ impl Store {
 
     /// The current block count of a node, as the limit for its next write; `None` unless space is short.
     pub(in crate::store) fn blocks_of(&self, id: NodeId) -> Result<Option<u32>> {
-        match self.thrifty {
+        match self.compact {
             true => Ok(self.table.get(id)?.map(|entry| entry.extent.blocks)),
             false => Ok(None),
         }
@@ -167,7 +167,7 @@ impl Store {
         let Entry { extent, head_bytes, birth, hash, .. } = entry;
         let map = self.disk.map_hash(extent)?;
         let bound = BoundLeaf { node: leaf.id, extent, head_bytes, birth, hash, map };
-        self.late.bind(Bound::Leaf(bound), &waiting);
+        self.late.bind(Target::Leaf(bound), &waiting);
         self.space.pin(extent)
     }
 
@@ -189,7 +189,7 @@ impl Store {
             let hash = section.hash;
             let map = self.disk.map_hash(extent)?;
             let bound = BoundSlice { node, extent, offset, bytes, count, hash, map };
-            self.late.bind(Bound::Slice(bound), &waiting);
+            self.late.bind(Target::Slice(bound), &waiting);
             self.space.pin(extent)?;
         }
         Ok(())

@@ -9,13 +9,13 @@ use crate::store::{Dirty, Store};
 impl Store {
     /// Sets whether a rewritten node takes no more blocks than it needs. Internal nodes then keep no run that is partly
     /// dead, and leaves that only shrank do not get longer.
-    pub fn set_compact_writes(&mut self, thrifty: bool) {
-        self.thrifty = thrifty;
+    pub fn set_compact_writes(&mut self, compact: bool) {
+        self.compact = compact;
     }
 
     /// Whether nodes are written so.
     pub fn writes_compactly(&self) -> bool {
-        self.thrifty
+        self.compact
     }
 
     /// Rewrites scattered nodes, the longest first, into free contiguous extents, as far as there is space. Returns whether

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use betr_cli::{time, words};
 use betr_core::address::Address;
 use betr_core::disk::Disk;
-use betr_core::format::{Bound, Op, SEAL_BYTES, Seal};
+use betr_core::format::{Op, SEAL_BYTES, Seal, Target};
 use betr_core::ids::{Lsn, Time};
 use betr_core::log::{End, Survey, scan};
 use betr_core::text::printable;
@@ -73,7 +73,7 @@ impl Records {
         let mut late = Late::default();
         for part in &event.bound {
             match part.to {
-                Bound::Null => late.null += part.values.count,
+                Target::Null => late.null += part.values.count,
                 _ => late.bound += part.values.count,
             }
         }
@@ -293,14 +293,14 @@ fn details(event: &Event<'_>, disk: &Disk) -> Sheet {
     }
     for part in &event.bound {
         let (where_, spot) = match part.to {
-            Bound::Leaf(leaf) => {
+            Target::Leaf(leaf) => {
                 (format!("{} at b:{:#x}", leaf.node, part.to.place()), Some(leaf.node))
             }
-            Bound::Slice(slice) => {
+            Target::Slice(slice) => {
                 (format!("{} at b:{:#x}", slice.node, part.to.place()), Some(slice.node))
             }
-            Bound::Inline(_) => ("the log itself".into(), None),
-            Bound::Null => ("NULL: obsolete at once".into(), None),
+            Target::Inline(_) => ("the log itself".into(), None),
+            Target::Null => ("NULL: obsolete at once".into(), None),
         };
         let cell = Cell::new(
             Role::Good,

@@ -3,51 +3,51 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use betr_core::device::{Device, HoldingDevice, MemoryDevice};
+use betr_core::device::{DeferringDevice, Device, MemoryDevice};
 use betr_core::ids::BLOCK_SIZE;
 use betr_lab::explore::devices::FaultyDevice;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-fn full() -> (Arc<MemoryDevice>, Arc<FaultyDevice>, HoldingDevice) {
+fn full() -> (Arc<MemoryDevice>, Arc<FaultyDevice>, DeferringDevice) {
     let memory = Arc::new(MemoryDevice::new(16 * BLOCK));
     let faulty = Arc::new(FaultyDevice::new(memory.clone()));
     faulty.fill_up(true);
-    (memory, faulty.clone(), HoldingDevice::new(faulty, 4 * BLOCK_SIZE))
+    (memory, faulty.clone(), DeferringDevice::new(faulty, 4 * BLOCK_SIZE))
 }
 
 #[test]
 fn what_has_no_room_is_held_until_there_is_some() {
-    let (memory, faulty, holding) = full();
+    let (memory, faulty, deferring) = full();
     memory.write_at(2 * BLOCK, &[7; BLOCK_SIZE]).unwrap();
-    holding.write_at(2 * BLOCK + 10, b"held").unwrap();
-    holding.write_at(3 * BLOCK - 1, b"ab").unwrap();
+    deferring.write_at(2 * BLOCK + 10, b"held").unwrap();
+    deferring.write_at(3 * BLOCK - 1, b"ab").unwrap();
     // The youngest counts, also where it comes when there is room again.
-    holding.write_at(2 * BLOCK + 10, b"H").unwrap();
-    assert_eq!(holding.held_bytes(), 2 * BLOCK_SIZE);
-    assert_eq!(holding.flush().unwrap_err().kind(), ErrorKind::StorageFull);
+    deferring.write_at(2 * BLOCK + 10, b"H").unwrap();
+    assert_eq!(deferring.deferred_bytes(), 2 * BLOCK_SIZE);
+    assert_eq!(deferring.flush().unwrap_err().kind(), ErrorKind::StorageFull);
     let read = |device: &dyn Device| {
         let mut found = vec![0; 2 * BLOCK_SIZE];
         device.read_at(2 * BLOCK, &mut found).unwrap();
         found
     };
-    let seen = read(&holding);
+    let seen = read(&deferring);
     assert_eq!((&seen[9..15], &seen[4095..4098]), (&b"\x07Held\x07"[..], &b"ab\0"[..]));
     assert_eq!(read(&*memory)[..BLOCK_SIZE], [7; BLOCK_SIZE]);
     faulty.fill_up(false);
-    holding.write_at(2 * BLOCK + 13, b"D").unwrap();
-    holding.flush().unwrap();
+    deferring.write_at(2 * BLOCK + 13, b"D").unwrap();
+    deferring.flush().unwrap();
     let seen = read(&*memory);
     assert_eq!((&seen[9..15], &seen[4095..4098]), (&b"\x07HelD\x07"[..], &b"ab\0"[..]));
-    assert_eq!(holding.held_bytes(), 0);
+    assert_eq!(deferring.deferred_bytes(), 0);
 }
 
 #[test]
 fn no_more_is_held_than_may_be() {
-    let (_, _, holding) = full();
-    holding.write_at(0, &[1; 3 * BLOCK_SIZE]).unwrap();
-    let beyond = holding.write_at(4 * BLOCK, &[1; 2 * BLOCK_SIZE]);
+    let (_, _, deferring) = full();
+    deferring.write_at(0, &[1; 3 * BLOCK_SIZE]).unwrap();
+    let beyond = deferring.write_at(4 * BLOCK, &[1; 2 * BLOCK_SIZE]);
     assert_eq!(beyond.unwrap_err().kind(), ErrorKind::StorageFull);
-    holding.write_at(BLOCK, &[1; 3 * BLOCK_SIZE]).unwrap();
-    assert_eq!(holding.held_bytes(), 4 * BLOCK_SIZE);
+    deferring.write_at(BLOCK, &[1; 3 * BLOCK_SIZE]).unwrap();
+    assert_eq!(deferring.deferred_bytes(), 4 * BLOCK_SIZE);
 }

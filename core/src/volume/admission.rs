@@ -168,7 +168,7 @@ impl Volume {
         if !self.has_room(need, claim) {
             // A quarter of the reserve besides, so that later operations do not each need checkpoints.
             enough = need + Need::of_blocks(path + reserve / 4);
-            self.release(enough, claim)?;
+            self.checkpoint_for_space(enough, claim)?;
         }
         if !self.trees.wait().balance.is_settled() {
             self.settle(claim)?;
@@ -187,10 +187,10 @@ impl Volume {
         loop {
             if self.drain_until(Buffers::All, Ground::Reserve, is_enough)? != Drained::Partly {
                 self.drained = self.next_msn;
-                return self.release(need, claim);
+                return self.checkpoint_for_space(need, claim);
             }
             // The writes of these checkpoints may fragment the free extents.
-            if self.release(need, claim)? {
+            if self.checkpoint_for_space(need, claim)? {
                 return Ok(true);
             }
         }
@@ -198,7 +198,7 @@ impl Volume {
 
     /// Makes checkpoints until there is space for `need`, or no checkpoint frees more. An operation that is not logged
     /// becomes durable as a whole, so it allows no checkpoint.
-    fn release(&mut self, need: Need, claim: Claim) -> Result<bool> {
+    fn checkpoint_for_space(&mut self, need: Need, claim: Claim) -> Result<bool> {
         while !self.has_room(need, claim) {
             if !self.is_logged() || !self.gains_by_checkpoint() {
                 return Ok(false);
@@ -254,9 +254,9 @@ impl Volume {
         is_enough: impl Fn(&Volume) -> bool,
     ) -> Result<Drained> {
         self.counters.drains += 1;
-        let thrifty = self.is_logged() && ground == Ground::Reserve;
+        let compact = self.is_logged() && ground == Ground::Reserve;
         self.trees.wait_mut().balance.drain(what);
-        self.trees.wait_mut().store.set_compact_writes(thrifty);
+        self.trees.wait_mut().store.set_compact_writes(compact);
         let (used, inflow) =
             (self.trees.wait().store.space.used_blocks(), self.trees.wait().store.inflow());
         let most = used
@@ -264,7 +264,7 @@ impl Volume {
                 + self.trees.wait().store.checkpoint_need())
             .all();
         let result = self.drain_steps(ground, is_enough).and_then(|drained| {
-            if thrifty {
+            if compact {
                 self.end_batch()?;
             }
             Ok(drained)
@@ -282,7 +282,7 @@ impl Volume {
         let is_held = self.trees.wait().store.space.newest_hold() > Epoch(0);
         debug_assert!(
             result.is_err()
-                || !thrifty
+                || !compact
                 || is_held
                 || self.trees.wait().store.space.used_blocks() <= most,
             "emptying buffers takes no more blocks than was set aside for it: {used} before, {} then, {most} at the most, {inflow:?}",
@@ -390,9 +390,9 @@ impl Volume {
     /// there may be more.
     pub fn prune_some(&mut self) -> Result<bool> {
         self.ensure_ready()?;
-        let thrifty = self.trees.wait().store.writes_compactly();
+        let compact = self.trees.wait().store.writes_compactly();
         let result = self.prune(PRUNED_AT_ONCE);
-        self.trees.wait_mut().store.set_compact_writes(thrifty);
+        self.trees.wait_mut().store.set_compact_writes(compact);
         self.poison_on_error(result)?;
         Ok(self.can_prune())
     }

@@ -1,7 +1,7 @@
 //! A device over one that may be out of space for a while, such as a sparse file on a full file system.
 //!
-//! A write that the base refuses for lack of space succeeds here, and its blocks are held in memory until
-//! [`Device::settle`] writes them. Reads see them. Held data is not durable, so a flush settles first, and fails while
+//! A write that the base refuses for lack of space succeeds here, and its blocks are deferred in memory until
+//! [`Device::settle`] writes them. Reads see them. Deferred data is not durable, so a flush settles first, and fails while
 //! there is no space. This is like the volatile write cache of a disk, which may write in any order between two
 //! flushes. Errors of other kinds pass through.
 
@@ -18,44 +18,51 @@ use crate::ids::BLOCK_SIZE;
 type Blocks = BTreeMap<u64, Box<[u8]>>;
 
 /// A base device, and the blocks that it has no space for.
-pub struct HoldingDevice {
+pub struct DeferringDevice {
     base: Arc<dyn Device>,
-    held: Mutex<Blocks>,
-    /// Number of held blocks, readable without the lock.
+    deferred: Mutex<Blocks>,
+    /// Number of deferred blocks, readable without the lock.
     count: AtomicUsize,
-    /// Limit of held blocks.
+    /// Limit of deferred blocks.
     most: usize,
 }
 
-impl HoldingDevice {
+impl DeferringDevice {
     /// A view of `base` that holds at most `bytes` bytes; writes beyond that fail as on the base.
-    pub fn new(base: Arc<dyn Device>, bytes: usize) -> HoldingDevice {
+    pub fn new(base: Arc<dyn Device>, bytes: usize) -> DeferringDevice {
         let most = bytes / BLOCK_SIZE;
-        HoldingDevice { base, held: Mutex::default(), count: AtomicUsize::new(0), most }
+        DeferringDevice { base, deferred: Mutex::default(), count: AtomicUsize::new(0), most }
     }
 
-    /// Bytes held.
-    pub fn held_bytes(&self) -> usize {
+    /// Bytes deferred.
+    pub fn deferred_bytes(&self) -> usize {
         self.count.load(Ordering::Acquire) * BLOCK_SIZE
     }
 
     fn lock(&self) -> MutexGuard<'_, Blocks> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note_count(&self, held: &Blocks) {
-        self.count.store(held.len(), Ordering::Release);
+    fn note_count(&self, deferred: &Blocks) {
+        self.count.store(deferred.len(), Ordering::Release);
     }
 
     /// Holds a write; `refused` is the base's error.
-    fn hold(&self, held: &mut Blocks, at: u64, bytes: &[u8], refused: io::Error) -> io::Result<()> {
-        let fresh = pieces(at, bytes.len()).filter(|(block, ..)| !held.contains_key(block)).count();
-        if held.len() + fresh > self.most {
+    fn hold(
+        &self,
+        deferred: &mut Blocks,
+        at: u64,
+        bytes: &[u8],
+        refused: io::Error,
+    ) -> io::Result<()> {
+        let fresh =
+            pieces(at, bytes.len()).filter(|(block, ..)| !deferred.contains_key(block)).count();
+        if deferred.len() + fresh > self.most {
             return Err(refused);
         }
         for (block, within, of_bytes) in pieces(at, bytes.len()) {
-            let memory = match held.entry(block) {
-                Entry::Occupied(held) => held.into_mut(),
+            let memory = match deferred.entry(block) {
+                Entry::Occupied(deferred) => deferred.into_mut(),
                 Entry::Vacant(place) => {
                     let mut memory = vec![0; BLOCK_SIZE].into_boxed_slice();
                     if within.len() < BLOCK_SIZE {
@@ -66,7 +73,7 @@ impl HoldingDevice {
             };
             memory[within].copy_from_slice(&bytes[of_bytes]);
         }
-        self.note_count(held);
+        self.note_count(deferred);
         Ok(())
     }
 
@@ -83,19 +90,19 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-impl Device for HoldingDevice {
+impl Device for DeferringDevice {
     fn len(&self) -> u64 {
         self.base.len()
     }
 
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
-        if self.held_bytes() == 0 {
+        if self.deferred_bytes() == 0 {
             return self.base.read_at(at, buf);
         }
-        let held = self.lock();
+        let deferred = self.lock();
         self.base.read_at(at, buf)?;
         for (block, within, of_buf) in pieces(at, buf.len()) {
-            if let Some(memory) = held.get(&block) {
+            if let Some(memory) = deferred.get(&block) {
                 buf[of_buf].copy_from_slice(&memory[within]);
             }
         }
@@ -104,38 +111,38 @@ impl Device for HoldingDevice {
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         super::checked_end(at, bytes.len(), self.len())?;
-        if self.held_bytes() == 0 {
+        if self.deferred_bytes() == 0 {
             return match self.base.write_at(at, bytes) {
                 Err(error) if is_full(&error) => self.hold(&mut self.lock(), at, bytes, error),
                 done => done,
             };
         }
-        let mut held = self.lock();
-        // Older held content of these blocks must not overwrite this write later.
-        let is_held = pieces(at, bytes.len()).any(|(block, ..)| held.contains_key(&block));
+        let mut deferred = self.lock();
+        // Older deferred content of these blocks must not overwrite this write later.
+        let is_held = pieces(at, bytes.len()).any(|(block, ..)| deferred.contains_key(&block));
         let full = || io::Error::from(ErrorKind::StorageFull);
         match is_held {
-            true => self.hold(&mut held, at, bytes, full()),
+            true => self.hold(&mut deferred, at, bytes, full()),
             false => match self.base.write_at(at, bytes) {
-                Err(error) if is_full(&error) => self.hold(&mut held, at, bytes, error),
+                Err(error) if is_full(&error) => self.hold(&mut deferred, at, bytes, error),
                 done => done,
             },
         }
     }
 
     fn settle(&self) -> io::Result<()> {
-        if self.held_bytes() == 0 {
+        if self.deferred_bytes() == 0 {
             return Ok(());
         }
-        let mut held = self.lock();
-        while let Some(first) = held.first_entry() {
+        let mut deferred = self.lock();
+        while let Some(first) = deferred.first_entry() {
             let at = first.key() * BLOCK_SIZE as u64;
             let len = (self.len() - at).min(BLOCK_SIZE as u64) as usize;
             let written = self.base.write_at(at, &first.get()[..len]);
             if written.is_ok() {
                 first.remove();
             }
-            self.note_count(&held);
+            self.note_count(&deferred);
             written?;
         }
         Ok(())
@@ -155,7 +162,7 @@ impl Device for HoldingDevice {
     }
 
     fn punch(&self, at: u64, len: u64) -> io::Result<bool> {
-        // Held blocks stay until they are written, so that reads do not depend on punched ranges.
+        // Deferred blocks stay until they are written, so that reads do not depend on punched ranges.
         self.base.punch(at, len)
     }
 

@@ -236,7 +236,7 @@ impl Volume {
     }
 
     /// As [`Volume::checkpoint`], with a given amount of pruning.
-    pub(super) fn checkpoint_with(&mut self, pruned: Pruned) -> Result<()> {
+    pub fn checkpoint_with(&mut self, pruned: Pruned) -> Result<()> {
         let checkpoint = self.begin_checkpoint(pruned)?;
         let waited = checkpoint.wait();
         self.end_checkpoint(checkpoint, waited)

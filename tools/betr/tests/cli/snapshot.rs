@@ -67,6 +67,47 @@ fn a_snapshot_shows_what_was_there_and_gives_its_room_back() {
     run("fsck -fn --data IMG", &image, &dir, 0);
 }
 
+/// A file is removed from a full image, where there is no space to drop its leaves. The first drop of a snapshot makes
+/// space, and leaves this work to later commands.
+#[test]
+fn a_drop_on_a_full_image_frees_what_show_said() {
+    let (_guard, dir) = scratch();
+    let image = dir.join("image");
+    for (name, bytes) in [("old", 2_000_000), ("big", 1_000_000), ("fill", 100_000), ("tiny", 2000)]
+    {
+        fs::write(dir.join(name), pattern(bytes)).unwrap();
+    }
+    run("mkfs -q IMG 16M", &image, &dir, 0);
+    run("import IMG DIR/old /old", &image, &dir, 0);
+    run("snapshot create IMG first", &image, &dir, 0);
+    run("rm IMG /old", &image, &dir, 0);
+    run("import IMG DIR/big /big", &image, &dir, 0);
+    run("snapshot create IMG second", &image, &dir, 0);
+    for name in ["fill", "tiny"] {
+        let import = |number: u32| {
+            let mut import = betr(["import"]);
+            import.arg(&image).arg(dir.join(name)).arg(format!("/{name}{number}"));
+            import.output().unwrap().status.success()
+        };
+        let made = (0..).take_while(|number| import(*number)).count();
+        assert!(made > 3, "{made} {name}");
+    }
+    run("rm IMG /big", &image, &dir, 0);
+    let field = |line: &str, name: &str| {
+        let (out, _) = run(line, &image, &dir, 0);
+        let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+        value[name].as_u64().unwrap_or_else(|| panic!("{name} in {out}"))
+    };
+    for name in ["first", "second"] {
+        let said = field(&format!("snapshot show --json IMG {name}"), "frees_bytes") / 4096;
+        assert!(said > 10, "{name}: {said}");
+        let before = field("info --json IMG", "used_blocks");
+        run(&format!("snapshot drop IMG {name}"), &image, &dir, 0);
+        assert_eq!(before - field("info --json IMG", "used_blocks"), said, "{name}");
+        run("fsck -fn IMG", &image, &dir, 0);
+    }
+}
+
 #[test]
 fn a_rollback_brings_back_what_was_there() {
     let (_guard, dir) = scratch();

@@ -12,7 +12,7 @@ use betr_cli::snapshots::Request;
 use betr_cli::volume::{clock, failure, nonces};
 use betr_cli::{Exit, Failure, Io, server, show, time};
 use betr_core::device::Device;
-use betr_core::volume::{Mode, OpenOptions, Volume};
+use betr_core::volume::{Mode, OpenOptions, Pruned, Volume};
 use clap::Subcommand;
 use serde_json::Value;
 
@@ -212,10 +212,11 @@ fn ask(path: &Path, request: &Request) -> Result<Value, Failure> {
                     dropped?;
                 }
             }
-            // Two checkpoints free the blocks that were given up, so that the image file no longer contains them.
+            // Two checkpoints free the blocks that were given up, so that the image file no longer contains them. They do
+            // nothing else, so that a drop frees exactly what `show` has said.
             for _ in 0..2 {
                 if volume.freed_soon_blocks() > 0 {
-                    volume.checkpoint()?;
+                    volume.checkpoint_with(Pruned::None)?;
                 }
             }
         }

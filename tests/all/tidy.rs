@@ -109,6 +109,21 @@ fn tools_know_no_other_tool() {
     none(wrong);
 }
 
+/// Images are opened in one room, which locks them and checks what they are.
+#[test]
+fn only_the_image_module_opens_images() {
+    const ROOMS: [&str; 3] = ["core/src/", "tools/cli/src/image", "offline/src/device/scratch.rs"];
+    let used = |text: &str| code(text).contains("FileDevice");
+    let all = files("rs").into_iter();
+    let sources = all.filter(|(path, _)| path.contains("/src/") && !path.starts_with("bench/"));
+    none(
+        sources
+            .filter(|(path, text)| used(text) && !ROOMS.iter().any(|room| path.starts_with(room)))
+            .map(|(path, _)| format!("{path} opens a device"))
+            .collect(),
+    );
+}
+
 #[test]
 fn the_code_map_names_every_crate() {
     let map = read("ARCHITECTURE.md");

@@ -216,6 +216,7 @@ impl HoldCheck<'_> {
                 let detail = format!("{id} of {} is of the future", entry.birth);
                 found.add(Code::EntryWrong, node_place(*id, entry.extent), detail);
             }
+            // One parent (invariant 6).
             if entry.references != 1 {
                 let detail = format!("{} references, but one edge leads to it", entry.references);
                 found.add(Code::EntryWrong, node_place(*id, entry.extent), detail);

@@ -1,4 +1,5 @@
-//! Checks the edges between nodes: each refers to a node that matches it, and each node has its edges.
+//! Checks the edges between nodes: each refers to a node that matches it, and each node has as many edges as its entry
+//! states, which is one (invariant 6).
 
 use std::collections::HashMap;
 

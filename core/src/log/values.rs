@@ -95,6 +95,7 @@ fn value_in(messages: &[(Key, Message)], key: &Key, msn: Msn) -> Option<Bytes> {
 fn load_leaf(disk: &Disk, volume: VolumeId, bound: &BoundLeaf) -> Result<Leaf> {
     let BoundLeaf { node, extent, head_bytes, birth, hash, .. } = *bound;
     let (tree, height) = (TreeId::Data, Height(0));
+    // One parent (invariant 6).
     let entry = Entry { extent, head_bytes, hash, birth, references: 1, tree, height };
     let wrong = |fault| Error::corrupt(Place::Byte(extent.start.byte()), fault);
     match Node::load(disk, volume, node, &entry)? {

@@ -154,6 +154,7 @@ pub fn mend(
         } else if rows.as_ref().is_some_and(|rows| space.claim(rows)) {
             inflow += node.inflow();
             live.extend(extents_of(known.entry.extent, &node));
+            // One parent (invariant 6).
             table.place(*id, Entry { references: 1, ..known.entry })?;
         } else {
             // Another node owns these blocks, so it can only be copied.

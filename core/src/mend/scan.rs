@@ -144,6 +144,7 @@ pub(super) fn entry_of(head: &[u8], start: BlockNr) -> Option<(NodeId, (Epoch, u
     let extent = Extent { start, blocks: bytes.div_ceil(BLOCK_SIZE as u32) };
     let (hash, birth) = (seal.hash, seal.birth.epoch);
     let head_bytes = head.len() as u32;
+    // One parent (invariant 6).
     let entry = Entry { extent, head_bytes, hash, birth, references: 1, tree, height };
     Some((id, (birth, write_seq), entry))
 }

@@ -72,7 +72,8 @@ impl Plan {
     }
 }
 
-/// Nodes that cannot be reached from the root, by height and in key order.
+/// Nodes that cannot be reached from the root, by height and in key order. A node that fits two edges is taken for the
+/// first (invariant 6).
 fn orphans(inventory: &Inventory, tree: TreeId) -> Vec<(Height, NodeId)> {
     let mut reached = HashSet::new();
     let root = inventory.nodes.get(&tree.root());

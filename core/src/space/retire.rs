@@ -93,7 +93,7 @@ pub(super) struct Pins {
 }
 
 impl Space {
-    /// Retires an extent in the epoch `now`. Fails if the extent lies outside the blocks of nodes, or is not in use: a
+    /// Retires an extent of a node without edges (invariant 6), or of another owner, in the epoch `now`. Fails if the extent lies outside the blocks of nodes, or is not in use: a
     /// corrupt image may name such extents.
     pub fn retire(&mut self, retired: Retired, now: Birth) -> Result<()> {
         let Retired { extent, birth, owner } = retired;

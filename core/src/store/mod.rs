@@ -261,7 +261,8 @@ impl Store {
         Ok(node)
     }
 
-    /// Checks that the child has its parent's tree, a height of one less, and the key bounds that the parent states.
+    /// Checks that the child has its parent's tree, a height of one less, and the key bounds that the parent states: the
+    /// only ones that a node has (invariant 6).
     fn check_child(&self, parent: &Internal, at: usize, node: &Node) -> Result<()> {
         let end = parent.children().get(at + 1).map(|next| &next.pivot);
         let Bounds { lo, hi } = node.bounds();
@@ -287,7 +288,8 @@ impl Store {
         !self.flights.has(id) && self.lock().is_dirty(id)
     }
 
-    /// Changes a node, which becomes dirty. A change that fails must leave the node as it was; it does not become dirty by it.
+    /// Changes a node in place, for its only parent (invariant 6). The node becomes dirty. A change that fails must leave
+    /// the node as it was; it does not become dirty by it.
     pub fn edit<T>(
         &mut self,
         id: NodeId,
@@ -374,7 +376,7 @@ impl Store {
         self.lock().put(Arc::new(node), true, Use::Other);
     }
 
-    /// Drops a node, and frees its extent and its runs.
+    /// Drops a node, whose only edge goes (invariant 6), and frees its extent and its runs.
     pub fn discard(&mut self, id: NodeId) -> Result<()> {
         self.finish_writeback(id)?;
         let node = self.node(id)?;
@@ -419,7 +421,7 @@ impl Store {
         Ok(())
     }
 
-    /// Drops a leaf without reading it, and frees its extent.
+    /// Drops a leaf without reading it, whose only edge goes (invariant 6), and frees its extent.
     pub fn discard_leaf(&mut self, id: NodeId, tree: TreeId) -> Result<()> {
         self.expect_leaf(id, tree)?;
         self.lock().remove(id);

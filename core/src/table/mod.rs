@@ -86,7 +86,7 @@ impl Table {
         self.set(id, Some(entry))
     }
 
-    /// Removes the entry of node `id`, whose only edge was removed; returns it.
+    /// Removes the entry of node `id`, whose only edge was removed (invariant 6); returns it.
     pub fn remove(&mut self, id: NodeId) -> Result<Option<Entry>> {
         self.set(id, None)
     }
@@ -266,7 +266,8 @@ pub fn read_page(
     Err(Error::corrupt(Place::Byte(pointer.block.byte()), fault))
 }
 
-/// Refuses a node that does not have exactly one edge (SPEC 6): a shared node cannot be changed for one of its parents.
+/// Refuses a node that does not have exactly one edge (SPEC 6; invariant 6): a shared node cannot be changed for one of
+/// its parents.
 fn expect_one_reference(id: NodeId, entry: Entry) -> Result<Entry> {
     match entry.references {
         1 => Ok(entry),

@@ -41,7 +41,8 @@ pub(super) fn unreadable_until(
     Ok(way.node().bounds().hi.clone())
 }
 
-/// The parent of the node of height `height` on the way to `key`, and the node's index there.
+/// The parent of the node of height `height` on the way to `key`, and the node's index there. There is no other parent
+/// (invariant 6).
 fn parent_of(
     store: &Store,
     tree: TreeId,

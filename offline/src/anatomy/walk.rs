@@ -70,7 +70,7 @@ struct Waiting {
     above: Above,
 }
 
-/// A node to be visited, and its reference.
+/// A node to be visited, and its only reference (invariant 6).
 struct Found<'n> {
     /// Its name.
     name: &'n str,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use betr_cli::image::{copy_to, create};
+use betr_cli::image;
 use betr_cli::moment::parse_moment;
 use betr_cli::show;
 use betr_cli::time::format_utc;
@@ -59,8 +59,8 @@ impl Args {
         self.check_moment(log)?;
         let Some(output) = &self.output else { return self.in_place(log, io) };
         let len = log.device.len();
-        let new = create(output, len, self.force)?;
-        copy_to(&*log.device, &new).map_err(|error| {
+        let new = image::create(output, len, self.force)?;
+        image::copy_to(&*log.device, &new).map_err(|error| {
             let output = show::path(output);
             Failure::failed(format!("{output}: {}: cannot be copied: {error}", log.name()))
         })?;

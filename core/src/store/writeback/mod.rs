@@ -203,6 +203,7 @@ impl Store {
         head_bytes: u32,
         hash: Hash,
     ) -> Entry {
+        // One parent (invariant 6).
         Entry { extent, head_bytes, hash, birth: self.birth.epoch, references: 1, tree, height }
     }
 }

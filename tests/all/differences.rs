@@ -53,7 +53,7 @@ fn what_two_states_share_need_not_be_read() {
                     continue;
                 }
                 run.step(step).unwrap();
-                if random.below(40) == 0 {
+                if random.below(60) == 0 {
                     let name = format!("{at}");
                     assert_eq!(run.step(&Step::Snapshot(name.clone())), Ok(Taken::Acknowledged));
                     moments.push(Moment::Snapshot(name.into()));

@@ -202,7 +202,7 @@ fn agrees_with_a_map() {
 /// Many more operations than nodes have room for, with few full comparisons.
 #[test]
 fn hundreds_of_thousands_of_operations_agree_with_a_map() {
-    let operations = 300_000 * rounds(1) as usize;
+    let operations = 200_000 * rounds(1) as usize;
     let mut random = Random::new(77);
     let device = Arc::new(MemoryDevice::new(256 << 20));
     let mut volume = create(device.clone(), tiny(), roomy(), 4).unwrap();

@@ -148,7 +148,7 @@ fn contents(fs: &Fs) -> Result<Model> {
 
 #[test]
 fn an_error_on_any_call_stops_the_writing_and_loses_nothing() {
-    for seed in 0..rounds(2) {
+    for seed in 0..rounds(1) {
         let image = formatted_image(seed);
         let (reads, writes, flushes) = calls(&image, seed);
         let reads = (0..reads).map(Call::Read);
@@ -221,7 +221,7 @@ fn recovered(name: &str, device: Arc<MemoryDevice>, acknowledged: Msn, history: 
 #[test]
 fn a_full_host_refuses_operations_whole_and_is_over_once_there_is_room() {
     let (mut refused, mut unsynced, mut took) = (0, 0, 0);
-    for seed in 0..rounds(40) {
+    for seed in 0..rounds(20) {
         let name = format!("seed {seed}");
         let (faulty, below) = troubled(&formatted_image(seed), None);
         let device = Arc::new(DeferringDevice::new(faulty.clone(), 64 << 20));
@@ -257,12 +257,12 @@ fn a_full_host_refuses_operations_whole_and_is_over_once_there_is_room() {
         recovered(&name, below, msn, &history);
     }
     println!("{refused} operations refused, {took} not, {unsynced} syncs");
-    assert!(refused > 100 && took > 100 && unsynced > 50, "{refused}, {took}, {unsynced}");
+    assert!(refused > 50 && took > 50 && unsynced > 25, "{refused}, {took}, {unsynced}");
 }
 
 #[test]
 fn a_write_that_is_lost_or_astray_is_never_read_as_something_else() {
-    for seed in 0..rounds(2) {
+    for seed in 0..rounds(1) {
         let image = formatted_image(seed);
         let (_, writes, _) = calls(&image, seed);
         let (mut noticed, mut harmless) = (0, 0);

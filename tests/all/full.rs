@@ -285,7 +285,7 @@ fn ten_thousand_operations_on_a_full_volume() {
 
 #[test]
 fn small_volumes_stay_full_for_long() {
-    for seed in 0..rounds(4) {
+    for seed in 0..rounds(2) {
         run(Run::new("tiny nodes", 2 << 20, tiny(), tight(), seed), 1500);
         run(Run::new("larger leaves", 6 << 20, middling(), roomy(), seed), 1500);
     }

@@ -361,7 +361,7 @@ fn a_snapshot_is_a_checkpoint_and_two_pages() {
     sound(&device, "a thousand");
 }
 
-/// Every 17th byte that only snapshots use (each byte with `BETR_FLIP=all`) is zeroed, and has a bit flipped. The live
+/// Every 37th byte that only snapshots use (each byte with `BETR_FLIP=all`) is zeroed, and has a bit flipped. The live
 /// volume stays unchanged, and no snapshot is lost without a finding.
 #[test]
 fn whatever_is_damaged_of_snapshots_the_live_volume_is_whole() {
@@ -387,7 +387,7 @@ fn whatever_is_damaged_of_snapshots_the_live_volume_is_whole() {
     assert_eq!(before, ["one", "three"]);
     let (mut found, mut lost) = (0, 0);
     let all = std::env::var("BETR_FLIP").is_ok_and(|what| what == "all");
-    let step = if all { 1 } else { 17 };
+    let step = if all { 1 } else { 37 };
     for byte in
         blocks.iter().flat_map(|block| (0..4096).step_by(step).map(move |at| block * 4096 + at))
     {
@@ -412,7 +412,7 @@ fn whatever_is_damaged_of_snapshots_the_live_volume_is_whole() {
         }
     }
     println!("{found} damages found, {lost} snapshots lost");
-    assert!(found > 1000 && lost < 2 * found, "{found} found, {lost} snapshots lost");
+    assert!(found > 500 && lost < 2 * found, "{found} found, {lost} snapshots lost");
 }
 
 #[test]

@@ -127,9 +127,9 @@ fn a_plan_shows_makes_and_takes_back_a_repair() {
     assert_eq!(read_all(&*image), before);
 }
 
-/// Of the states from which a group is resumed, the first 9 and every 40th are cut off again.
+/// Of the states from which a group is resumed, the first 9 and every 80th are cut off again.
 const FIRST: u64 = 10;
-const AGAIN: u64 = 40;
+const AGAIN: u64 = 80;
 
 fn finish(plan: &Plan, device: &dyn Device, result: &[u8]) -> Result<(), String> {
     apply(plan, device).map_err(|error| error.to_string())?;

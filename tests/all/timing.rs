@@ -188,7 +188,7 @@ fn message(random: &mut Random) -> RecordMessage {
 #[test]
 fn the_image_is_the_same() {
     let mut beside = 0;
-    for seed in 0..rounds(6) {
+    for seed in 0..rounds(3) {
         let (expected, none) = worked_on(seed, None);
         assert_eq!(none, 0);
         for timing in 0..3 {
@@ -235,7 +235,7 @@ fn the_image_does_not_depend_on_what_was_read() {
         drop(volume);
         device.snapshot()
     };
-    for seed in 0..rounds(4) {
+    for seed in 0..rounds(2) {
         let differs = shaped(seed, false).iter().zip(&shaped(seed, true)).position(|(a, b)| a != b);
         assert_eq!(differs, None, "byte, seed {seed}");
     }
@@ -269,7 +269,7 @@ fn the_pool_can_wait_for_itself() {
 #[test]
 fn nothing_acknowledged_is_lost_when_writing_fails() {
     let mut failures = 0;
-    for seed in 0..rounds(4) {
+    for seed in 0..rounds(3) {
         let sound = Unsteady::new(Some(seed), u64::MAX);
         let mut work = Work::new(seed, &sound);
         let first = sound.writes.load(Ordering::Relaxed);

@@ -92,7 +92,7 @@ fn places(kv: &Kv, what: u64) -> Vec<Extent> {
 /// every acknowledged change is there once the nodes are readable again.
 #[test]
 fn what_cannot_be_read_stops_no_change_elsewhere() {
-    for seed in 0..rounds(6) {
+    for seed in 0..rounds(3) {
         let device = Arc::new(MemoryDevice::new(IMAGE));
         let mut random = Random::new(seed);
         let mut kv = Kv::create(device.clone(), [7; 16], options(seed)).unwrap();

@@ -1,8 +1,8 @@
 //! Tuning constants of the engine: they change speed or memory, but neither the meaning of an image nor what survives a
 //! crash.
 //!
-//! Each comment states number, unit, reason, and measurements (docs/performance.md says how they were made).
-//! "Not measured" means that no run distinguished the number from its half or double, or that none was made. Of the
+//! Each comment states number, unit and reason, and the measurement if there was one (docs/performance.md says how it
+//! was made). Without one, no run distinguished the number from its half or double. Of the
 //! constants that proofs need only the share of deletes is here; others, such as the bounds of a step
 //! (`volume::reserve`), and those of the format (`format::limits`) are elsewhere.
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use betr_core::check::{CATALOG, Repairable, Severity};
+use betr_core::format::limits::FORMAT_VERSION;
 
 /// A file has at most 700 lines: a longer one has two jobs.
 const LINES_MAX: usize = 700;
@@ -241,6 +242,32 @@ fn anchors(text: &str) -> Vec<String> {
 }
 
 /// SPEC.md lists the rules by codes of findings; `BETR_BLESS=1` rewrites the list.
+/// A reader made from the specification must not refuse the images of this version.
+#[test]
+fn the_specification_states_its_version_everywhere() {
+    let (spec, version) = (read("format/SPEC.md"), FORMAT_VERSION);
+    let is_version = |line: &&str| {
+        let line = line.to_lowercase();
+        line.contains("version of the format")
+            && !line.contains(&format!("of the format | {version} |"))
+            || line.starts_with("| format version")
+                && !line.ends_with(&format!("| {version} | {version} |"))
+            || line.split("version").skip(1).any(|rest| {
+                let number: String = rest
+                    .trim_start_matches(['-', ' '])
+                    .chars()
+                    .take_while(char::is_ascii_digit)
+                    .collect();
+                !number.is_empty() && number != version.to_string()
+            })
+    };
+    none(spec.lines().filter(is_version).map(String::from).collect());
+    assert!(
+        spec.matches(&format!("| {version} |")).count() >= 3,
+        "superblock, identity and limits"
+    );
+}
+
 #[test]
 fn the_spec_lists_the_rules_that_findings_cite() {
     const BEGIN: &str = "<!-- rules: written by tests/all/tidy.rs -->\n";

@@ -46,7 +46,7 @@ struct Younger {
     is_known: bool,
     /// The earliest birth of a damaged part in the holds so far: all older holds born since have it, too.
     damaged_since: Option<Epoch>,
-    /// The extents of its nodes, the summaries of those that verify, and the parent of each.
+    /// The extents of its nodes, the summaries of those that verify, and the parent of each (invariant 6).
     places: HashMap<NodeId, Extent>,
     summaries: HashMap<NodeId, Summary>,
     parents: HashMap<NodeId, NodeId>,

@@ -28,7 +28,7 @@ pub struct DeferringDevice {
 }
 
 impl DeferringDevice {
-    /// A view of `base` that holds at most `bytes` bytes; writes beyond that fail as on the base.
+    /// A view of `base` that defers at most `bytes` bytes; writes beyond that fail as on the base.
     pub fn new(base: Arc<dyn Device>, bytes: usize) -> DeferringDevice {
         let most = bytes / BLOCK_SIZE;
         DeferringDevice { base, deferred: Mutex::default(), count: AtomicUsize::new(0), most }
@@ -48,7 +48,7 @@ impl DeferringDevice {
     }
 
     /// Holds a write; `refused` is the base's error.
-    fn hold(
+    fn defer(
         &self,
         deferred: &mut Blocks,
         at: u64,
@@ -113,18 +113,18 @@ impl Device for DeferringDevice {
         super::checked_end(at, bytes.len(), self.len())?;
         if self.deferred_bytes() == 0 {
             return match self.base.write_at(at, bytes) {
-                Err(error) if is_full(&error) => self.hold(&mut self.lock(), at, bytes, error),
+                Err(error) if is_full(&error) => self.defer(&mut self.lock(), at, bytes, error),
                 done => done,
             };
         }
         let mut deferred = self.lock();
         // Older deferred content of these blocks must not overwrite this write later.
-        let is_held = pieces(at, bytes.len()).any(|(block, ..)| deferred.contains_key(&block));
+        let is_deferred = pieces(at, bytes.len()).any(|(block, ..)| deferred.contains_key(&block));
         let full = || io::Error::from(ErrorKind::StorageFull);
-        match is_held {
-            true => self.hold(&mut deferred, at, bytes, full()),
+        match is_deferred {
+            true => self.defer(&mut deferred, at, bytes, full()),
             false => match self.base.write_at(at, bytes) {
-                Err(error) if is_full(&error) => self.hold(&mut deferred, at, bytes, error),
+                Err(error) if is_full(&error) => self.defer(&mut deferred, at, bytes, error),
                 done => done,
             },
         }

@@ -5,7 +5,9 @@
 //!
 //! What a new kind needs, in this order. Most matches over [`Kind`], [`Action`] and
 //! [`RecordMessage`](super::RecordMessage) name every kind, and the compiler finds them. The others (`==`, `matches!`,
-//! `let … else`, `_ =>`) are among what `grep -rnE '(Kind|Action|RecordMessage)::[A-Z]' core offline lab tools` shows:
+//! `let … else`, `_ =>`) are among what these two searches in `core offline lab tools` show, the second for a kind of
+//! message to ranges: `grep -rnwE '(Kind|Action|RecordMessage)::(Insert|Delete|Update|Point|RangeDelete|Unbound)'`,
+//! `grep -rniE 'range.?delete|_ranges|\branges\b'`.
 //!
 //! 1. SPEC: its number (8), its bytes in slices (7.4) and records (9.2), its effect on a value, its growth of leaves.
 //! 2. Here: encoding and decoding; `Action::apply`, `apply_len`, `after` and `decides`; `Growth::of`.

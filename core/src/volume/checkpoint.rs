@@ -1,7 +1,8 @@
 //! Durability: log groups and checkpoints.
 //!
 //! Each is made in three steps, so that a shared volume can serve readers meanwhile. The first changes the volume and
-//! writes; the second waits for the device and does not use the volume; the third records the result. No transaction
+//! writes; the second waits for the device, writes the superblock, and does not use the volume; the third records the
+//! result. No transaction
 //! may run between the steps.
 
 use super::ring::slots_of;

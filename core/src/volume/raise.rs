@@ -1,8 +1,8 @@
 //! Reconstructing a lost superblock, when neither slot of the newest checkpoint verifies.
 //!
 //! Everything that it pointed to still exists, and most of its fields are stored elsewhere as well. The pages of the
-//! space map, at fixed places, have epoch, nonce and next MSN. The root of the allocation table is the highest-level
-//! page that they have in use. The log group that begins with the next MSN continues it. Constant fields are taken from
+//! space map, at fixed places, have epoch, nonce and next MSN. The root of the allocation table is the youngest
+//! page of index 0 that they have in use, of the pages of one epoch the highest. The log group that begins with the next MSN continues it. Constant fields are taken from
 //! an older superblock or the identity block. The mender counts the remaining fields again.
 
 use std::collections::HashSet;

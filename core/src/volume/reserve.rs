@@ -197,6 +197,7 @@ pub(super) fn gain(key: &Key, before: Option<usize>, action: &Action) -> i64 {
 mod tests {
     use super::*;
     use crate::format::data_key;
+    use crate::format::limits::HEIGHT_MAX;
 
     const SMALL: Geometry =
         Geometry { node_size: 16 << 10, leaf_size: 8 << 10, basement_size: 4096, fanout: 4 };
@@ -239,7 +240,7 @@ mod tests {
         for image_blocks in [1 << 9, 1 << 12, 1 << 18, 1 << 30] {
             let geometry = Geometry::of_image(image_blocks * BLOCK_SIZE as u64);
             let mut before = 0;
-            for height in 1..6 {
+            for height in 1..=HEIGHT_MAX {
                 let reserve = path_need(geometry, image_blocks, Height(height));
                 let pending = 2 * geometry.between_size(image_blocks) as usize;
                 let node = Need::of_image(geometry.internal_bytes_max(image_blocks));

@@ -27,6 +27,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
         let mut waiting = vec![(tree.root(), 0usize)];
         output.line(io, format_args!("{tree} tree"), || json!({ "tree": tree.to_string() }))?;
         while let Some((id, depth)) = waiting.pop() {
+            // One parent (invariant 6).
             if !seen.insert(id) {
                 output.damage(io, &id.to_string(), "was shown before: a cycle, or two parents")?;
                 continue;

@@ -29,9 +29,9 @@ use crate::status::Socket;
 
 /// Time after a signal in which programs can close their files, before the server refuses changes and exits.
 const GRACE: Duration = Duration::from_secs(2);
-/// While the host is full, a mount holds written blocks in memory, up to the size of its cache, and at least 64 MiB:
+/// While the host is full, a mount keeps written blocks in memory, up to the size of its cache, and at least 64 MiB:
 /// a checkpoint writes at most the dirty part of the cache.
-const HELD_MIN: usize = 64 << 20;
+const DEFERRED_MIN: usize = 64 << 20;
 /// The kernel's read-ahead, in KiB.
 const READ_AHEAD: &str = "1024";
 
@@ -144,7 +144,7 @@ fn open(options: &mut Options, io: &mut Io) -> Result<(OpenImage, Fs), Failure> 
     let file = image.part(options.offset, len);
     let device: Arc<dyn Device> = match &options.overlay {
         Some(overlay) => betr_cli::plan::lay_over(file, &options.image, overlay)?,
-        None => Arc::new(DeferringDevice::new(file, options.cache.max(HELD_MIN))),
+        None => Arc::new(DeferringDevice::new(file, options.cache.max(DEFERRED_MIN))),
     };
     let opened = match open_volume(options, &device, nonces()?) {
         // A damaged image that cannot be opened for writing may still be readable.

@@ -27,7 +27,7 @@ use crate::log::Log;
 use crate::options::Options;
 use crate::snapshots::Snapshots;
 
-/// A checkpoint frees the space of deleted files once they amount to 16 MiB and 1/64 of the image.
+/// A checkpoint is made once deleted files amount to 16 MiB and 1/64 of the image; the one after it frees their blocks.
 const FREED_MIN: u64 = 16 << 20;
 const FREED_SHARE: u64 = 64;
 
@@ -79,7 +79,7 @@ pub(crate) struct Server {
     read_only: AtomicBool,
     /// The server was told to stop; requests may still arrive, and changes are refused.
     ending: AtomicBool,
-    /// Bytes of deleted files whose space the next checkpoint frees.
+    /// Bytes of files deleted since the last checkpoint.
     freed: AtomicU64,
     /// The host is out of space.
     host_full: AtomicBool,

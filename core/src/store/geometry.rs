@@ -4,7 +4,7 @@ use crate::format::CHILD_BYTES;
 use crate::format::limits::{KEY_MAX, NODE_SIZE};
 use crate::ids::{BLOCK_SIZE, Height};
 use crate::node::Internal;
-use crate::tuning::{BASEMENT_SIZE, BETWEEN, BETWEEN_NODES_MIN, EDGES_MIN};
+use crate::tuning::{BASEMENT_SIZE, BETWEEN, BETWEEN_NODES_MIN, CHILDREN_MIN, EDGES_MIN};
 
 /// The sizes that shape the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,11 +63,23 @@ impl Geometry {
         2 * bytes / u64::from(self.leaf_size)
     }
 
-    /// The most nodes that a step adds when `bytes` bytes come to one leaf of a tree with a root of this height: those
-    /// that the bytes fill, one for each internal node of the path, which may split in two, and a new root.
+    /// The most nodes that steps add when `bytes` bytes come to one leaf of a tree with a root of this height: the leaves
+    /// that the bytes fill, at each height the internal nodes that the new edges fill, and one for the one that splits,
+    /// and a new root.
     pub fn nodes_of(&self, bytes: u64, height: Height) -> u64 {
-        let pieces = height.max(SPLIT_MIN).0 + 1;
-        self.leaves_of(bytes.next_multiple_of(self.leaf_size.into())) + u64::from(pieces)
+        let mut added = self.leaves_of(bytes.next_multiple_of(self.leaf_size.into()));
+        let mut all = added + 1;
+        for _ in 0..height.max(SPLIT_MIN).0 {
+            added = added / self.children_at_least() + 1;
+            all += added;
+        }
+        all
+    }
+
+    /// A node that splits gets a piece for as many children, or for more.
+    fn children_at_least(&self) -> u64 {
+        let (children, edges) = self.edges_max();
+        children.min((edges / EDGE_MAX).max(CHILDREN_MIN)) as u64
     }
 
     /// The bytes of values that updates may create in a leaf in one step.
@@ -82,3 +94,47 @@ const EDGE_MAX: usize = CHILD_BYTES + KEY_MAX;
 const GROWTH_AT_ONCE: usize = 2;
 /// Height 3: lower trees are taken for as high, so that the reserve for steps does not grow with their levels.
 const SPLIT_MIN: Height = Height(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node with all the children that it may have gets `new` more: how many nodes does it split into?
+    fn pieces(geometry: &Geometry, new: u64, edge: usize) -> u64 {
+        let (most, bytes_max) = geometry.edges_max();
+        let before = most.min((bytes_max / edge).max(CHILDREN_MIN));
+        let count = before + new as usize;
+        let by_bytes = (count * edge).div_ceil(bytes_max).min(count / CHILDREN_MIN);
+        count.div_ceil(most).max(by_bytes).max(1) as u64
+    }
+
+    #[test]
+    fn no_split_adds_more_nodes_than_the_reserve_has() {
+        for fanout in [4, 5, 8, 16, 64, 1024] {
+            for (node_size, leaf_size) in [(4096, 4096), (256 << 10, 4096), (4 << 20, 512 << 10)] {
+                let geometry = Geometry { node_size, leaf_size, basement_size: 4096, fanout };
+                for (edge, bytes) in [CHILD_BYTES + 1, 300, EDGE_MAX]
+                    .into_iter()
+                    .flat_map(|edge| [0, 1, 7000, 1 << 20, 40 << 20].map(|bytes| (edge, bytes)))
+                {
+                    for height in 1..=16 {
+                        // A leaf of the usual size gets the bytes; any two neighbours together exceed the size.
+                        let mut new = 2 * bytes / u64::from(leaf_size) + 1;
+                        let mut all = new;
+                        for _ in 0..height {
+                            new = pieces(&geometry, new, edge) - 1;
+                            all += new;
+                        }
+                        // The root that split gets one above it.
+                        all += u64::from(new > 0);
+                        let most = geometry.nodes_of(bytes + u64::from(leaf_size), Height(height));
+                        assert!(
+                            all <= most,
+                            "{geometry:?}, {edge}, {bytes}, {height}: {all}, {most}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

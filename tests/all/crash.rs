@@ -43,7 +43,7 @@ fn every_state_recovers_to_an_operation_boundary() {
 }
 
 /// The durability rules that a power cut can exercise.
-const RULES: [&str; 22] = [
+const RULES: [&str; 23] = [
     "checker: superblock slot torn",
     "checkpoint because space is short",
     "checkpoint because the log is full",
@@ -63,6 +63,7 @@ const RULES: [&str; 22] = [
     "recovery: value from a leaf",
     "recovery: value from a run",
     "recovery: value from the log",
+    "step of a carve",
     "step refused",
     "step without room in the image",
     "volume opened again on the way",

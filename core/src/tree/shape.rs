@@ -12,7 +12,7 @@ use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::HEIGHT_MAX;
 use crate::format::{Bounds, Key};
 use crate::ids::*;
-use crate::node::{Internal, Leaf, Node};
+use crate::node::{Internal, Leaf, Node, SharedInternal};
 use crate::store::{Store, Use};
 use crate::tuning::CHILDREN_MIN;
 
@@ -332,11 +332,8 @@ pub(super) fn divide(
     if height == Height(0) {
         return cut_leaf(store, balance, tree, key, |_| vec![key.clone()]);
     }
-    empty_above(store, tree, key, height)?;
-    let id = node_at(store, tree, key, height)?;
-    unseal(store, id)?;
-    let new = store.new_id()?;
-    let internal = store.internal(id)?;
+    let internal = ready_to_split(store, tree, key, height)?;
+    let (id, new) = (internal.id, store.new_id()?);
     let (at, lo) = (internal.child_for(key), internal.bounds.lo.clone());
     drop(internal);
     let parent = parent_to_change(store, tree, &lo, height)?;
@@ -355,12 +352,9 @@ fn split_internal(
     key: &Key,
     height: Height,
 ) -> Result<()> {
-    empty_above(store, tree, key, height)?;
-    let id = node_at(store, tree, key, height)?;
-    unseal(store, id)?;
-    let internal = store.internal(id)?;
+    let internal = ready_to_split(store, tree, key, height)?;
     let (count, edges) = (internal.children().len(), internal.edge_bytes());
-    let lo = internal.bounds.lo.clone();
+    let (id, lo) = (internal.id, internal.bounds.lo.clone());
     drop(internal);
     let (most, bytes_max) = store.geometry.edges_max();
     let pieces =
@@ -382,6 +376,19 @@ fn split_internal(
     }
     balance.enqueue(tree, &lo, height);
     link(store, balance, tree, &lo, height, parent, edges)
+}
+
+/// The internal node on the path to `key`, after the buffer above it was flushed and its sealed runs were opened.
+fn ready_to_split(
+    store: &mut Store,
+    tree: TreeId,
+    key: &[u8],
+    height: Height,
+) -> Result<SharedInternal> {
+    empty_above(store, tree, key, height)?;
+    let id = node_at(store, tree, key, height)?;
+    unseal(store, id)?;
+    store.internal(id)
 }
 
 /// Reads the messages of sealed runs into the open run, and frees the extents of those runs.
@@ -505,9 +512,8 @@ fn is_pending(store: &Store, id: NodeId, at: usize) -> Result<bool> {
     Ok(store.internal(id)?.pending(at) > 0)
 }
 
-/// Whether an internal node has too many children, or edges with too many bytes and more than `CHILDREN_MIN`
-/// children.
-/// Whether a node has more children, or more bytes of edges, than the geometry allows.
+/// Whether an internal node has more children than the geometry allows, or edges with too many bytes and more than
+/// `CHILDREN_MIN` children.
 pub(super) fn is_wide(store: &Store, internal: &Internal) -> bool {
     let (most, bytes_max) = store.geometry.edges_max();
     let children = internal.children().len();

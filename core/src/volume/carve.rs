@@ -36,6 +36,7 @@ impl Volume {
     fn carve_all(&mut self) -> Result<()> {
         while !self.trees.wait().is_carved()? {
             if self.has_room_for_next(Claim::Takes)? {
+                self.counters.carved += 1;
                 self.trees.wait_mut().step()?;
             } else if self.is_logged() && self.gains_by_checkpoint() {
                 self.counters.for_space += 1;
@@ -81,9 +82,13 @@ mod tests {
             ..CreateOptions::new(*b"a volume of keys", bytes, nonces(0))
         };
         Volume::create(device.clone(), options).unwrap().checkpoint().unwrap();
-        let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces(9)) };
-        let volume = Volume::open(device.clone(), options).unwrap().0;
+        let volume = opened(&device);
         (device, volume)
+    }
+
+    fn opened(device: &Arc<dyn Device>) -> Volume {
+        let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces(9)) };
+        Volume::open(device.clone(), options).unwrap().0
     }
 
     type Model = BTreeMap<(TreeId, Vec<u8>), Vec<u8>>;
@@ -209,6 +214,45 @@ mod tests {
         volume.drain().unwrap();
         volume.checkpoint().unwrap();
         assert!(contents(&volume).is_empty());
+    }
+
+    #[test]
+    fn a_carve_stops_at_a_node_that_cannot_be_read() {
+        let (device, mut volume) = volume(8 << 20);
+        let put = |volume: &mut Volume, key: u16| {
+            let action = Action::Insert(Bytes::from(vec![7; 200]));
+            let key = Key::copied(&key.to_be_bytes());
+            let messages = vec![RecordMessage::Point(TreeId::Data, key, action)];
+            volume.commit(Transaction { op: Op::Raw, wall: Time::default(), messages }).unwrap();
+        };
+        (0..2000).for_each(|number| put(&mut volume, number * 10));
+        volume.drain().unwrap();
+        volume.checkpoint().unwrap();
+        let store = &volume.trees.wait().store;
+        let bad = Key::copied(&5005u16.to_be_bytes());
+        let mut node = store.root(TreeId::Data).unwrap();
+        assert!(node.height() >= Height(3), "{}", node.height());
+        while let Some(internal) = node.clone().internal() {
+            node = store.child(internal, internal.child_for(&bad)).unwrap();
+        }
+        let extent = store.table.get(node.id()).unwrap().unwrap().extent;
+        device.write_at(extent.start.byte() + 80, &[0xff; 100]).unwrap();
+        drop((node, volume));
+
+        let mut volume = opened(&device);
+        let error = volume.carve(&[(TreeId::Data, bad.clone())]).unwrap_err();
+        assert!(error.is_unreadable(), "{error}");
+        // All else goes on, also below the nodes that were divided on the way.
+        let good = Key::copied(&15_005u16.to_be_bytes());
+        volume.carve(&[(TreeId::Data, good.clone())]).unwrap();
+        assert_carved(&volume.trees.wait().store, TreeId::Data, &good);
+        volume.end_carve();
+        (0..200).for_each(|number| put(&mut volume, 10_000 + number));
+        volume.checkpoint().unwrap();
+        for number in 0..200u16 {
+            let found = volume.get(TreeId::Data, &(10_000 + number).to_be_bytes()).unwrap();
+            assert_eq!(found.as_deref(), Some(&[7; 200][..]), "{number}");
+        }
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Counters {
     pub drains: u64,
     /// Encoded nodes that found no contiguous extent.
     pub scattered: u64,
+    /// Steps of carves.
+    pub carved: u64,
     /// Leaves dropped unread, because range deletes cover all of their keys.
     pub pruned: u64,
     /// Pages of snapshots, and of their dead lists.
@@ -45,7 +47,7 @@ impl Counters {
     }
 
     /// Each counter with its label.
-    pub fn named(&self) -> [(&'static str, u64); 16] {
+    pub fn named(&self) -> [(&'static str, u64); 17] {
         [
             ("checkpoint", self.checkpoints),
             ("fence before the first record", self.fences),
@@ -60,6 +62,7 @@ impl Counters {
             ("operation through a checkpoint of its own", self.whole),
             ("everything pending carried out for space", self.drains),
             ("image scattered over free blocks", self.scattered),
+            ("step of a carve", self.carved),
             ("leaf dropped unread", self.pruned),
             ("page written for snapshots", self.hold_pages),
             ("extent pinned after its node moved on", self.kept),

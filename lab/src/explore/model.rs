@@ -96,6 +96,7 @@ impl Model {
                 self.edit(at).perm = perm & 0o7777;
                 Ok(())
             }
+            Step::Carve(path) => self.resolve(path).map(drop),
             Step::Hold(path) => {
                 let at = self.resolve(path)?;
                 self.held.push(at);

@@ -11,9 +11,9 @@ use super::compare::snapshots_of;
 use super::{Model, Random, Rules, Step};
 use betr_core::device::Device;
 use betr_core::error::{Error, Refusal, Result};
-use betr_core::format::{FileType, Op, ZoneSizes, is_hold_name};
-use betr_core::fs::{Attributes, Changes, Clock, Fs, New, Object, Over};
-use betr_core::ids::{Msn, Time};
+use betr_core::format::{FileType, Key, Op, ZoneSizes, is_hold_name};
+use betr_core::fs::{Attributes, Changes, Clock, Fs, New, Object, Over, data_prefix};
+use betr_core::ids::{Msn, Time, TreeId};
 use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::{
     CreateOptions, HoldChange, Mode, NonceSource, OpenOptions, Recovery, Volume,
@@ -154,6 +154,14 @@ pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
             let object = fs.resolve(path)?;
             let changes = Changes { perm: Some(*perm), ..Changes::default() };
             fs.set_attributes(&object, changes)
+        }
+        Step::Carve(path) => {
+            let object = fs.resolve(path)?;
+            let data = Key::new(data_prefix(&object));
+            let keys = [(TreeId::Metadata, object.place().encode()), (TreeId::Data, data)];
+            let carved = fs.volume_mut().carve(&keys);
+            fs.volume_mut().end_carve();
+            carved
         }
         Step::Sync => fs.volume_mut().sync(),
         Step::Checkpoint => fs.checkpoint(),

@@ -82,6 +82,8 @@ pub enum Step {
     },
     RemoveXattr(Path, Vec<u8>),
     Chmod(Path, u32),
+    /// Makes the keys of an object boundaries of nodes in both trees, and allows merges again. Changes no content.
+    Carve(Path),
     /// Takes a handle of an object, which keeps it when its name is removed.
     Hold(Path),
     /// Drops all handles.
@@ -186,6 +188,7 @@ impl Words<'_> {
             },
             "rmxattr" => Step::RemoveXattr(self.path()?, self.bytes("a name")?),
             "chmod" => Step::Chmod(self.path()?, self.mode()?),
+            "carve" => Step::Carve(self.path()?),
             "hold" => Step::Hold(self.path()?),
             "release" => Step::Release,
             "sync" => Step::Sync,
@@ -310,6 +313,7 @@ impl fmt::Display for Step {
             }
             Step::RemoveXattr(path, name) => write!(f, "rmxattr {} {}", Word(path), Word(name)),
             Step::Chmod(path, mode) => write!(f, "chmod {} {mode:o}", Word(path)),
+            Step::Carve(path) => write!(f, "carve {}", Word(path)),
             Step::Hold(path) => write!(f, "hold {}", Word(path)),
             Step::Release => f.write_str("release"),
             Step::Sync => f.write_str("sync"),
@@ -355,6 +359,7 @@ mod tests {
             allocate(Allocate::Punch, true),
             allocate(Allocate::Zero, true),
             allocate(Allocate::Zero, false),
+            Step::Carve(odd.clone()),
             Step::Hold(odd.clone()),
             Step::Release,
             Step::Link(path("/d/e"), odd.clone()),

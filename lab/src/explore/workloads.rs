@@ -79,6 +79,7 @@ impl Workload {
             seeded("zones", "zones that split, move, merge and go", tiny, zones),
             seeded("orphans", "names that go before what they lead to", tiny, orphans),
             seeded("snapshots", "snapshots that are taken and dropped", tiny, snapshots),
+            seeded("carves", "keys made boundaries of nodes", tiny, carves),
             seeded(
                 "full",
                 "an image that is nearly full",
@@ -441,6 +442,16 @@ fn snapshots(pen: &mut Pen) {
             }
             _ => {}
         }
+    }
+}
+
+/// Everything at random, with carves at the keys of files and directories.
+fn carves(pen: &mut Pen) {
+    for turn in 0..60 {
+        pen.anything(pen.steps.len() + 3);
+        let path = pen.pick(turn % 3 == 0);
+        pen.step(Step::Carve(path));
+        pen.settle(4, 20, 40);
     }
 }
 

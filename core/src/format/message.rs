@@ -7,7 +7,7 @@
 //! [`RecordMessage`](super::RecordMessage) name every kind, and the compiler finds them. The others (`==`, `matches!`,
 //! `let … else`, `_ =>`) are among what these two searches in `core offline lab tools` show, the second for a kind of
 //! message to ranges: `grep -rnwE '(Kind|Action|RecordMessage)::(Insert|Delete|Update|Point|RangeDelete|Unbound)'`,
-//! `grep -rniE 'range.?delete|_ranges|\branges\b'`.
+//! `grep -rniE 'range.?delete|_ranges|\branges\b'`. The inspector compares a name (`query/messages.rs`).
 //!
 //! 1. SPEC: its number (8), its bytes in slices (7.4) and records (9.2), its effect on a value, its growth of leaves.
 //! 2. Here: encoding and decoding; `Action::apply`, `apply_len`, `after` and `decides`; `Growth::of`.

@@ -1,8 +1,9 @@
 //! A file system shared by several threads: many readers, one writer.
 //!
 //! A change or sync holds the writer lock (`writer`) throughout. The file system itself is locked only during actual
-//! changes. So readers wait neither for the flush of a sync nor for most writes of a checkpoint; they do
-//! wait for a change that must make room or log space. The holder of the writer lock
+//! changes. So readers wait neither for the flush of a sync nor for that of a checkpoint, and for most writes of a checkpoint
+//! only in pieces ([`Shared::checkpoint`]). They do wait for all writes of one that has come due with a change, and for a
+//! change that must make room or log space. The holder of the writer lock
 //! may wait for the device without the inner lock, since no other thread can change anything.
 
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};

@@ -1,6 +1,7 @@
 //! Pass 1 of recovery: finds the valid groups and their bindings.
 //!
-//! A group is valid if it verifies and all values that it binds do. Each bound extent belongs to one binding (or, for
+//! A group is valid if it verifies and all values that it binds do, or if a later group vouches for it: then the values
+//! that do not verify are lost (SPEC 9.5). Each bound extent belongs to one binding (or, for
 //! slices of a run, to bindings of one group). So nothing is read twice, even in a corrupt image.
 
 use std::collections::BTreeMap;

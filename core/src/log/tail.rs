@@ -1,6 +1,7 @@
 //! The tail: why the log ends where it does.
 //!
-//! A group that does not verify, or that binds a value that does not, ends the log. It is a torn tail if no later group
+//! A group that does not verify ends the log, and so does one that binds a value that does not, unless a later group
+//! vouches for it (SPEC 9.5). It is a torn tail if no later group
 //! of the epoch says that it had been flushed. Otherwise it is damage, and acknowledged data is lost. A group of the
 //! next epoch whose previous nonce is the superblock's nonce means that a superblock is lost. Damage of the very last
 //! acknowledged group looks like a torn tail.

@@ -5,12 +5,12 @@
 pub struct CacheBudget {
     /// For all nodes, and for the work memory of one step, in bytes.
     pub total_bytes: usize,
-    /// For dirty nodes, in bytes; above it the oldest are written back.
+    /// For dirty nodes, in bytes; above it some are written back ([`Store::make_room`](super::Store::make_room)).
     pub dirty_bytes: usize,
 }
 
 impl CacheBudget {
-    /// The budget without the work memory of one step. A step moves one buffer, of at most one node size, and holds it
+    /// The budget without the work memory of one step. A step usually moves one buffer of at most one node size, and holds it
     /// twice: as it was read, and as messages.
     pub(super) fn without_work(self, node_size: u32) -> CacheBudget {
         let work = (2 * node_size as usize).min(self.total_bytes / 2);

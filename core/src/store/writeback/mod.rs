@@ -24,7 +24,8 @@ use flight::Part;
 const INLINE_BYTES: usize = 24;
 
 impl Store {
-    /// Enforces the memory budget: starts write-backs of the oldest dirty nodes until `share` of the dirty budget is
+    /// Enforces the memory budget: starts write-backs of the leaves that changed longest ago, and
+    /// of the internal nodes with the largest product of wait and weight, until `share` of the dirty budget is
     /// left, and evicts the oldest clean nodes.
     pub fn make_room(&mut self, share: f64) -> Result<()> {
         // The content of memory must not depend on the progress of a prefetch.
@@ -54,7 +55,7 @@ impl Store {
         self.dirty_bytes().saturating_sub(self.flights.bytes()) > limit
     }
 
-    /// Starts the write-back of the oldest dirty nodes, one batch. Returns whether more than a batch is still dirty,
+    /// Starts the write-back of one batch of dirty nodes, as [`Store::make_room`] chooses them. Returns whether more than a batch is still dirty,
     /// which a checkpoint would have to write.
     pub fn clean_some(&mut self) -> Result<bool> {
         let batch = self.budget.dirty_bytes / BATCHES;

@@ -96,7 +96,7 @@ fn pending(head: &InternalHead) -> Vec<Live> {
 type Passed = Result<(InternalHead, usize), String>;
 
 /// The ancestors of a node from the root of its tree down, as far as they verify, each with the child index to follow.
-/// If the node itself does not verify, its key range is unknown, and it has no ancestors.
+/// If the node itself does not verify, its key range is unknown, and it has no ancestors. There is one way (invariant 6).
 pub(super) fn ancestors(
     disk: &Disk,
     table: &Table,

@@ -35,6 +35,12 @@ impl Shared {
         look(&fs)
     }
 
+    /// Whether a failure has left a change half done, so that the volume takes no more changes. Tells it even where
+    /// reads have ended as well.
+    pub fn has_failed(&self) -> bool {
+        self.poison.is_set()
+    }
+
     /// Changes under the writer lock.
     pub fn change<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
         let _writer = self.writer.lock();

@@ -42,7 +42,7 @@ impl Server {
         let done = self.shared.change_holds(change);
         let is_refusal = matches!(done, Err(Error::Input(_) | Error::NoSpace { .. }));
         // The checkpoint may run out of space after the trees were switched; then the volume has failed.
-        if is_refusal && !self.look(|fs| fs.volume().has_failed()) {
+        if is_refusal && !self.shared.has_failed() {
             return done;
         }
         // Durable or not, the trees were switched, so objects of the old state are stale.

@@ -310,7 +310,7 @@ impl Server {
         }
         // A poisoned volume takes no changes, whichever error this is. A refused operation has changed nothing.
         let refused = matches!(error, betr_core::Error::Refused(_));
-        let failed = !refused && self.look(|fs| fs.volume().has_failed());
+        let failed = !refused && self.shared.has_failed();
         if error.blame() != Blame::Request || failed {
             let ends = failed || self.options.read_only_after_errors;
             self.report(error.to_string(), error.blame(), ends);
@@ -411,14 +411,14 @@ impl Server {
             if let Some(text) = passed_over.filter(|_| !std::mem::replace(&mut is_told, true)) {
                 self.report(text, Blame::Image, self.options.read_only_after_errors);
             }
-            let (unsynced, changed, failed, blocks, next) = self.look(|fs| {
+            let (unsynced, changed, blocks, next) = self.look(|fs| {
                 let volume = fs.volume();
                 let (blocks, next) = (volume.superblock().image_blocks, volume.next_msn());
-                (volume.has_unsynced(), volume.has_changes(), volume.has_failed(), blocks, next)
+                (volume.has_unsynced(), volume.has_changes(), blocks, next)
             });
             let worth = FREED_MIN.max(blocks * BLOCK_SIZE as u64 / FREED_SHARE);
             let checkpoint = checkpoint || self.freed.load(Ordering::Relaxed) >= worth;
-            if failed {
+            if self.shared.has_failed() {
                 continue;
             }
             if !changed {
@@ -491,15 +491,15 @@ impl Server {
         }
     }
 
-    /// Reads figures from the file system; readable on a poisoned volume, too.
+    /// Reads figures from the file system; zeros and the like where reads have ended ([`Shared::has_failed`]).
     pub(crate) fn look<T: Default>(&self, look: impl FnOnce(&Fs) -> T) -> T {
         self.shared.read(|fs| Ok(look(fs))).unwrap_or_default()
     }
 
     /// After an error: makes acknowledged changes durable as far as possible, and changes nothing else.
     fn save(&self) {
-        let unsynced = |fs: &Fs| fs.volume().has_unsynced() && !fs.volume().has_failed();
-        if self.look(unsynced)
+        if !self.shared.has_failed()
+            && self.look(|fs| fs.volume().has_unsynced())
             && let Err(error) = self.shared.sync()
         {
             self.log.error(&format!("{}: not durable: {error}", self.options.shown()));
@@ -600,6 +600,18 @@ mod tests {
         let server = server();
         server.panicked();
         assert!(!server.look(|fs| fs.volume().identity().error_met));
+        assert!(server.is_read_only());
+    }
+
+    /// A panic within a change leaves memory half changed: reads end, and the mount becomes read-only nevertheless.
+    #[test]
+    fn a_mount_whose_reads_have_ended_is_read_only() {
+        let server = server();
+        let panics = || server.shared.change::<()>(|_| std::panic::resume_unwind(Box::new(())));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        let error = server.shared.read(|_| Ok(())).unwrap_err();
+        assert!(!server.is_read_only());
+        server.failed(&error);
         assert!(server.is_read_only());
     }
 }

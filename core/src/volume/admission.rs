@@ -374,7 +374,11 @@ impl Volume {
                 self.counters.for_space += 1;
                 self.checkpoint()?;
             }
-            self.trees.wait_mut().step()?;
+            match self.trees.wait_mut().step() {
+                // It has changed nothing.
+                Err(error) if error.is_unreadable() => return Err(error),
+                stepped => self.poison_on_error(stepped)?,
+            };
         }
         Ok(())
     }

@@ -1,5 +1,17 @@
 //! The catalog of problems: codes, titles, meanings, broken rules, and repairs. Messages, JSON, `--explain`, the manual
 //! and the choice of repairs use it.
+//!
+//! What a new problem needs:
+//!
+//! 1. Its row here, its rule in SPEC.md (13.1 is generated), and the check.
+//! 2. If it is repairable, the repair: of the schema by a `check::Correction` that the mender applies
+//!    (`mend::schema`); of parts of nodes by `mend::suspects`; of slots by `mend::repair`; of nodes, tables and holds by
+//!    `mend::{trees, scan, holds}`.
+//! 3. An image with it in `lab/src/damage/broken`; for a bad write a case in `tests/all/crafted`.
+//! 4. Tests: `tests/all/broken` (its list `TOGETHER` if it comes with another problem; its snapshot), `checks`, `tidy`,
+//!    `tools/betr/tests/cli/broken`; `BETR_BLESS=1` writes SPEC 13.1 and DAMAGE.md.
+//! 5. Lists of codes elsewhere, which `grep -rnwE 'Code::[A-Z]\w*' core/src/{check,mend} lab offline tools tests` shows;
+//!    `offline::plan::outcome` reads the letter of a code.
 
 /// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,7 +9,7 @@
 //! message to ranges: `grep -rnwE '(Kind|Action|RecordMessage)::(Insert|Delete|Update|Point|RangeDelete|Unbound)'`,
 //! `grep -rniE 'range.?delete|_ranges|\branges\b'`. The inspector compares a name (`query/messages.rs`).
 //!
-//! 1. SPEC: its number (8), its bytes in slices (7.4) and records (9.2), its effect on a value, its growth of leaves.
+//! 1. The format changes: `limits::FORMAT_VERSION`, CHANGELOG, `format/vectors`, DAMAGE.md. SPEC: its number (8), its bytes in slices (7.4) and records (9.2), its effect on a value, its growth of leaves.
 //! 2. Here: encoding and decoding; `Action::apply`, `apply_len`, `after` and `decides`; `Growth::of`.
 //! 3. Records (`format::log`): width, tree, whether it only frees, limits. Late binding (`log::late`): what it supersedes, what
 //!    outgrows a binding.

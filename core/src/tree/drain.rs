@@ -289,7 +289,7 @@ fn node_bytes(node: &Node) -> usize {
     }
 }
 
-/// The nodes that a step may dirty.
+/// The nodes that a step may dirty; each has one parent (invariant 6), so no other path changes.
 struct Touched<'s> {
     store: &'s Store,
     dirty: Dirty,

@@ -94,7 +94,7 @@ pub(super) fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
     steps + growth_need(store, store.inflow()) + deletes + Need::of_blocks(drops)
 }
 
-/// The need of a path from a root of this height to a leaf: all nodes are rewritten at their maximum size, and one of
+/// The need of a path from a root of this height to a leaf, which only this path leads to (invariant 6): all nodes are rewritten at their maximum size, and one of
 /// them flushes its entire buffer to the leaf. The bytes take no more blocks there, but split the leaf.
 pub(super) fn path_need(geometry: Geometry, image_blocks: u64, height: Height) -> Need {
     let node = level_need(geometry, image_blocks);

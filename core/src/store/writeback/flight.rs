@@ -1,7 +1,7 @@
 //! Nodes in flight: write-back beside the foreground.
 //!
 //! When memory is short, write-back starts for a batch of dirty nodes: the leaves that were changed longest ago, or the
-//! one internal node with the longest wait for its next messages. A job encodes them. Then their extents are allocated,
+//! one internal node with the largest product of its weight and of the wait for its next messages. A job encodes them. Then their extents are allocated,
 //! and another job writes them. When it finishes, the allocation table gets their entries and they are clean. The
 //! foreground's steps depend on the operations alone, never on the progress of jobs: it waits where it must. So the
 //! same operations make the same image.

@@ -72,9 +72,9 @@ pub(crate) const EDGES_MIN: usize = 8 << 10;
 /// 2 times the usual buffers for nodes between the root and height 1: each flush of such a node makes a child write its
 /// head and a run. For ten million updates among 50 million keys, 7.9 instead of 8.5 bytes were written for each byte,
 /// in 9.5 instead of 10.4 s. A factor of three gains nothing more.
-pub(crate) const BETWEEN: u32 = 2;
+pub(crate) const BETWEEN_BUFFERS: u32 = 2;
 
-/// 2,048 nodes: images with space for fewer have few nodes between root and height 1, or none ([`BETWEEN`]).
+/// 2,048 nodes: images with space for fewer have few nodes between root and height 1, or none ([`BETWEEN_BUFFERS`]).
 pub(crate) const BETWEEN_NODES_MIN: u64 = 2048;
 
 /// 4 KiB: the usual size of a basement. A cold lookup reads the head of a leaf and one basement. With 8 KiB, lookups
@@ -250,15 +250,15 @@ pub const LATE_BYTES: usize = 1 << 20;
 
 /// 1/4 of the log: when no more is left, dirty nodes begin to be written for the next checkpoint. Not measured
 /// separately.
-pub(crate) const CLEANING: f64 = 0.25;
+pub(crate) const LOG_END_SHARE: f64 = 0.25;
 
 /// 1/8 of the dirty budget may stay dirty at the end of the log: nodes that every operation changes are not written
 /// each time.
-pub(crate) const HOT: f64 = 0.125;
+pub(crate) const LOG_END_DIRTY: f64 = 0.125;
 
 /// 1/16: an operation that frees space may leave the dirty budget exceeded by this share, so that it does not write for
 /// others. Half of 5 million keys were deleted by 32 range deletes in 0.7 to 0.9 ms.
-pub(crate) const FREEING: f64 = 1.0 / 16.0;
+pub(crate) const FREEING_SLACK: f64 = 1.0 / 16.0;
 
 /// 1.25 MiB: the most bytes of messages of an operation whose keys are looked up when space is short; for the 1 MiB
 /// that a mount writes at once, and keys.
@@ -282,7 +282,7 @@ pub(crate) const PRUNED_IN_CHECKPOINT: u64 = 256;
 // A file system that several threads share.
 
 /// 32 pieces of write-back, between changes of other threads, before a checkpoint takes the writer lock. Not measured.
-pub(crate) const CLEANINGS: usize = 32;
+pub(crate) const WRITE_BACKS_BEFORE: usize = 32;
 
 /// 4,096 pieces of pruning, 65,536 nodes, before a checkpoint takes the writer lock. If other threads delete as fast as
 /// leaves are dropped, the rest is left to the next checkpoint.

@@ -1,7 +1,7 @@
 //! A device over one that may be out of space for a while, such as a sparse file on a full file system.
 //!
 //! A write that the base refuses for lack of space succeeds here, and its blocks are deferred in memory until
-//! [`Device::settle`] writes them. Reads see them. Deferred data is not durable, so a flush settles first, and fails while
+//! [`Device::write_deferred`] writes them. Reads see them. Deferred data is not durable, so a flush writes it first, and fails while
 //! there is no space. This is like the volatile write cache of a disk, which may write in any order between two
 //! flushes. Errors of other kinds pass through.
 
@@ -130,7 +130,7 @@ impl Device for DeferringDevice {
         }
     }
 
-    fn settle(&self) -> io::Result<()> {
+    fn write_deferred(&self) -> io::Result<()> {
         if self.deferred_bytes() == 0 {
             return Ok(());
         }
@@ -149,7 +149,7 @@ impl Device for DeferringDevice {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.settle()?;
+        self.write_deferred()?;
         self.base.flush()
     }
 

@@ -45,7 +45,7 @@ pub trait Device: Send + Sync {
 
     /// Writes data that was held in memory for lack of space. An error of kind `StorageFull` or `QuotaExceeded` means
     /// that there still is none.
-    fn settle(&self) -> io::Result<()> {
+    fn write_deferred(&self) -> io::Result<()> {
         Ok(())
     }
 

@@ -177,8 +177,8 @@ impl Disk {
     }
 
     /// Writes the data that the device holds for lack of space; [`Error::HostFull`] if there still is none.
-    pub fn settle(&self) -> Result<()> {
-        self.device.settle().map_err(|source| match source.kind() {
+    pub fn write_deferred(&self) -> Result<()> {
+        self.device.write_deferred().map_err(|source| match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::HostFull { source },
             _ => Error::Io { op: "write", place: Place::Image, source },
         })
@@ -186,7 +186,7 @@ impl Disk {
 
     /// Makes all earlier writes durable. After [`Error::HostFull`] nothing is lost, and the call may be repeated.
     pub fn flush(&self) -> Result<()> {
-        self.settle()?;
+        self.write_deferred()?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         let failed = |source| Error::Io { op: "flush", place: Place::Image, source };
         self.device.flush().map_err(failed)

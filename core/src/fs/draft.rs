@@ -221,7 +221,7 @@ impl Draft {
 impl Fs {
     /// Begins an operation.
     pub(super) fn begin(&mut self) -> Result<Draft> {
-        self.settle()?;
+        self.resume_deletes()?;
         self.reap_what_can_be()?;
         Ok(Draft::new(self.now()))
     }

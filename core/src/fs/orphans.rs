@@ -14,7 +14,7 @@ pub(crate) fn orphan_name(ino: Ino) -> Vec<u8> {
 
 impl Fs {
     /// Finishes, before the first change, work that was pending when the volume was closed.
-    pub(super) fn settle(&mut self) -> Result<()> {
+    pub(super) fn resume_deletes(&mut self) -> Result<()> {
         if self.small.is_some() {
             return Ok(());
         }

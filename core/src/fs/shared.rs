@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use super::Fs;
 use crate::error::Result;
 use crate::poison::Poison;
-use crate::tuning::{CLEANINGS, PRUNINGS};
+use crate::tuning::{PRUNINGS, WRITE_BACKS_BEFORE};
 use crate::volume::{Due, HoldChange, Pruned};
 
 /// A file system for several threads.
@@ -51,14 +51,14 @@ impl Shared {
             Due::Sync => self.sync_locked()?,
             Due::Checkpoint => self.checkpoint_locked()?,
         }
-        self.with_write_lock(act)
+        self.with_exclusive_fs(act)
     }
 
     /// As [`Shared::change`], without a due sync or checkpoint before: for housekeeping, which mostly has nothing to
     /// do.
     pub fn housekeep<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
         let _writer = self.writer.lock();
-        self.with_write_lock(act)
+        self.with_exclusive_fs(act)
     }
 
     /// Records in the image that an error was met, even after a panic
@@ -78,9 +78,9 @@ impl Shared {
     }
 
     fn sync_locked(&self) -> Result<()> {
-        let syncing = self.with_write_lock(|fs| fs.volume.begin_sync())?;
+        let syncing = self.with_exclusive_fs(|fs| fs.volume.begin_sync())?;
         let waited = syncing.wait();
-        self.with_write_lock(|fs| fs.volume.end_sync(syncing, waited))
+        self.with_exclusive_fs(|fs| fs.volume.end_sync(syncing, waited))
     }
 
     /// Makes a checkpoint. Most nodes are written beforehand in pieces, between changes of other threads.
@@ -90,7 +90,7 @@ impl Shared {
                 break;
             }
         }
-        for _ in 0..CLEANINGS {
+        for _ in 0..WRITE_BACKS_BEFORE {
             if !self.housekeep(|fs| fs.volume.clean_some())? {
                 break;
             }
@@ -101,26 +101,26 @@ impl Shared {
 
     /// Changes snapshots, durably. Most nodes of a new snapshot are written beforehand in pieces.
     pub fn change_holds(&self, change: &HoldChange) -> Result<()> {
-        for _ in 0..CLEANINGS {
+        for _ in 0..WRITE_BACKS_BEFORE {
             if !self.housekeep(|fs| fs.volume.clean_some())? {
                 break;
             }
         }
         let _writer = self.writer.lock();
-        let begun = self.with_write_lock(|fs| fs.begin_hold_change(change))?;
+        let begun = self.with_exclusive_fs(|fs| fs.begin_hold_change(change))?;
         let Some(checkpoint) = begun else { return Ok(()) };
         let waited = checkpoint.wait();
-        self.with_write_lock(|fs| fs.volume.end_hold_change(checkpoint, waited))
+        self.with_exclusive_fs(|fs| fs.volume.end_hold_change(checkpoint, waited))
     }
 
     fn checkpoint_locked(&self) -> Result<()> {
-        let checkpoint = self.with_write_lock(|fs| fs.begin_checkpoint(Pruned::Some))?;
+        let checkpoint = self.with_exclusive_fs(|fs| fs.begin_checkpoint(Pruned::Some))?;
         let waited = checkpoint.wait();
-        self.with_write_lock(|fs| fs.volume.end_checkpoint(checkpoint, waited))
+        self.with_exclusive_fs(|fs| fs.volume.end_checkpoint(checkpoint, waited))
     }
 
     /// Changes the file system; the caller holds the writer lock. Waiting readers come before the next change.
-    fn with_write_lock<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
+    fn with_exclusive_fs<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
         let mut fs = self.fs.write();
         self.poison.check_reads()?;
         // A panic must be recorded before the lock is released.

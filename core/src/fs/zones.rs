@@ -254,7 +254,11 @@ impl Fs {
     /// Deletes orphans, and merges zones that are too small, if they fit into those above. Skips damaged zones, and
     /// those for which there is no space.
     pub(super) fn tidy(&mut self) -> Result<()> {
-        match self.settle().and_then(|()| self.reap_again()).and_then(|()| self.merge_small()) {
+        match self
+            .resume_deletes()
+            .and_then(|()| self.reap_again())
+            .and_then(|()| self.merge_small())
+        {
             Err(error) if self.volume.has_failed() => Err(error),
             _ => Ok(()),
         }

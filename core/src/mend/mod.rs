@@ -132,7 +132,7 @@ pub fn mend(
     let newest = newest.unwrap_or_default();
     let mut survey = crate::log::scan(&disk, &superblock)?;
     // A slot that was reconstructed may verify by now.
-    Ring::read(&disk, &identity)?.settle(&disk)?;
+    Ring::read(&disk, &identity)?.mend_slots(&disk)?;
 
     let inventory = Inventory::take(&disk, &superblock)?;
     let mut suspects = suspects(report);

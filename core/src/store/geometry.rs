@@ -4,7 +4,7 @@ use crate::format::CHILD_BYTES;
 use crate::format::limits::{KEY_MAX, NODE_SIZE};
 use crate::ids::{BLOCK_SIZE, Height};
 use crate::node::Internal;
-use crate::tuning::{BASEMENT_SIZE, BETWEEN, BETWEEN_NODES_MIN, CHILDREN_MIN, EDGES_MIN};
+use crate::tuning::{BASEMENT_SIZE, BETWEEN_BUFFERS, BETWEEN_NODES_MIN, CHILDREN_MIN, EDGES_MIN};
 
 /// The sizes that shape the trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Geometry {
         let is_wide = image_blocks / BETWEEN_NODES_MIN
             >= u64::from(self.node_size).div_ceil(BLOCK_SIZE as u64);
         match is_wide {
-            true => (BETWEEN * self.node_size).min(*NODE_SIZE.end()),
+            true => (BETWEEN_BUFFERS * self.node_size).min(*NODE_SIZE.end()),
             false => self.node_size,
         }
     }

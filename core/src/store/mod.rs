@@ -359,13 +359,13 @@ impl Store {
     }
 
     /// Pins a node in memory by making it dirty, so that a later change cannot fail by reading it.
-    pub fn keep(&mut self, id: NodeId) -> Result<()> {
+    pub fn make_dirty(&mut self, id: NodeId) -> Result<()> {
         self.edit(id, |_, _| Ok(()))
     }
 
     /// Reads the node and the map of its blocks: [`Store::discard`] needs both, and then cannot fail by reading.
     pub fn prepare_to_discard(&mut self, id: NodeId) -> Result<()> {
-        self.keep(id)?;
+        self.make_dirty(id)?;
         self.know_blocks(id)
     }
 

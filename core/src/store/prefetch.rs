@@ -13,6 +13,7 @@ use super::{Store, locked};
 use crate::format::Entry;
 use crate::ids::*;
 use crate::node::{Internal, Node};
+use crate::pool;
 use crate::tuning::{AHEAD_MAX, AHEAD_SHARE};
 
 /// A prefetch in flight. Dropping it waits until all parts are in memory, so that nothing is read after a volume is
@@ -54,7 +55,10 @@ impl Store {
         let mut nodes = vec![parent.clone()];
         if let Node::Internal(internal) = &**parent {
             let leaf = |at: &usize| self.child_for(internal, *at, Use::Scan).ok();
-            nodes.par_extend(children.par_iter().filter_map(leaf));
+            nodes.extend(match self.disk.device().requires_serial_io() {
+                true => children.iter().filter_map(leaf).collect::<Vec<_>>(),
+                false => pool::run(|| children.par_iter().filter_map(leaf).collect()),
+            });
         }
         let mut reading = self.start_prefetch(nodes.clone(), children);
         reading.weighed = nodes;
@@ -89,12 +93,19 @@ impl Store {
     fn start_prefetch(&self, nodes: Vec<Arc<Node>>, children: Vec<usize>) -> Prefetch {
         let disk = self.disk.clone();
         let work = move || {
-            nodes.par_iter().for_each(|node| match &**node {
+            let pending = |node: &Internal, at: usize| drop(node.load_pending(&disk, at));
+            let is_serial = disk.device().requires_serial_io();
+            let read = |node: &Arc<Node>| match &**node {
                 Node::Leaf(leaf) => drop(leaf.read_all(&disk)),
-                Node::Internal(internal) => {
-                    children.par_iter().for_each(|at| drop(internal.load_pending(&disk, *at)));
+                Node::Internal(node) if is_serial => {
+                    children.iter().for_each(|at| pending(node, *at));
                 }
-            });
+                Node::Internal(node) => children.par_iter().for_each(|at| pending(node, *at)),
+            };
+            match is_serial {
+                true => nodes.iter().for_each(read),
+                false => nodes.par_iter().for_each(read),
+            }
         };
         let job = Some(Job::start(&self.disk, work));
         let (cache, bytes) = (self.cache.clone(), self.budget.total_bytes);

@@ -102,7 +102,7 @@ impl Balance {
     pub fn step(&mut self, store: &mut Store) -> Result<()> {
         match self.waiting.pop() {
             Some(site) if self.wait_for_drain(&site) => Ok(()),
-            Some(site) => self.settle(store, site),
+            Some(site) => self.fit_node(store, site),
             None if self.carve_step(store)? => Ok(()),
             None => self.drain_step(store),
         }
@@ -113,20 +113,20 @@ impl Balance {
         self.waiting.pop();
     }
 
-    fn settle(&mut self, store: &mut Store, site: Site) -> Result<()> {
+    fn fit_node(&mut self, store: &mut Store, site: Site) -> Result<()> {
         let Site { tree, key, height } = site.clone();
         let node = shape::node_at(store, tree, &key, height).and_then(|id| store.node(id));
         let Some(node) = self.skip_unreadable(node)? else { return Ok(()) };
-        let action = self.action(store, &site, &node);
-        match (action, &*node) {
-            (Action::Nothing, _) => Ok(()),
-            (Action::SplitLeaf, _) => {
+        let step = self.next_step_of(store, &site, &node);
+        match (step, &*node) {
+            (NodeStep::Nothing, _) => Ok(()),
+            (NodeStep::SplitLeaf, _) => {
                 drop(node);
                 // The leaf may still be too large on disk, from a time without space to split it.
                 let split = shape::split_leaf(store, self, tree, &key);
                 self.skip_unreadable(split).map(drop)
             }
-            (Action::SplitInternal, _) => {
+            (NodeStep::SplitInternal, _) => {
                 let id = node.id();
                 drop(node);
                 match id == tree.root() && self.keeps_root_wide(tree, height) {
@@ -134,14 +134,14 @@ impl Balance {
                     false => shape::split_if_wide(store, self, id, &key),
                 }
             }
-            (Action::Merge, _) if self.wait_for_carve(&site) => Ok(()),
-            (Action::Merge, _) => {
+            (NodeStep::Merge, _) if self.wait_for_carve(&site) => Ok(()),
+            (NodeStep::Merge, _) => {
                 drop(node);
                 // If its neighbour cannot be read, the node stays small.
                 let merged = shape::merge(store, self, tree, &key, height);
                 self.skip_unreadable(merged).map(drop)
             }
-            (Action::Flush(at), Node::Internal(internal)) => {
+            (NodeStep::Flush(at), Node::Internal(internal)) => {
                 let (id, below, bounds) =
                     (internal.id, Height(height.0 - 1), internal.child_bounds(at));
                 if let Some((id, at)) = self.next_flush(store, internal, at) {
@@ -161,32 +161,32 @@ impl Balance {
                 }
                 Ok(())
             }
-            (Action::Flush(_), Node::Leaf(_)) => unreachable!("a leaf has no buffers"),
+            (NodeStep::Flush(_), Node::Leaf(_)) => unreachable!("a leaf has no buffers"),
         }
     }
 
     /// The step that `node`, at `site`, needs.
-    pub(super) fn action(&self, store: &Store, site: &Site, node: &Node) -> Action {
+    pub(super) fn next_step_of(&self, store: &Store, site: &Site, node: &Node) -> NodeStep {
         let geometry = store.geometry;
         match node {
-            Node::Leaf(leaf) if leaf.bytes() > geometry.leaf_size as usize => Action::SplitLeaf,
+            Node::Leaf(leaf) if leaf.bytes() > geometry.leaf_size as usize => NodeStep::SplitLeaf,
             Node::Leaf(leaf) if leaf.bytes() < geometry.leaf_size as usize / small_part(store) => {
-                Action::Merge
+                NodeStep::Merge
             }
-            Node::Leaf(_) => Action::Nothing,
+            Node::Leaf(_) => NodeStep::Nothing,
             // The tree may have become lower since the site was queued.
-            Node::Internal(internal) if internal.height < site.height => Action::Nothing,
+            Node::Internal(internal) if internal.height < site.height => NodeStep::Nothing,
             Node::Internal(internal)
                 if internal.buffered() > store.buffers_max(internal)
                     || internal.has_unreadable_runs() =>
             {
-                self.heaviest(internal).map_or(Action::Nothing, Action::Flush)
+                self.heaviest(internal).map_or(NodeStep::Nothing, NodeStep::Flush)
             }
-            Node::Internal(internal) if shape::is_wide(store, internal) => Action::SplitInternal,
+            Node::Internal(internal) if shape::is_wide(store, internal) => NodeStep::SplitInternal,
             Node::Internal(internal) => {
                 match internal.children().len() < (geometry.fanout as usize / 4).max(2) {
-                    true => Action::Merge,
-                    false => Action::Nothing,
+                    true => NodeStep::Merge,
+                    false => NodeStep::Nothing,
                 }
             }
         }
@@ -239,7 +239,7 @@ impl Balance {
 
 /// The step that a node needs.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum NodeStep {
     /// The node is within its limits.
     Nothing,
     /// The leaf is too large.
@@ -339,37 +339,37 @@ mod tests {
         let balance = Balance::default();
         // A leaf's value in bytes; its step usually, and where space is short.
         let leaves = [
-            (0, Action::Merge, Action::Merge),
-            (LEAF / 4 + 1, Action::Nothing, Action::Merge),
-            (LEAF / 2 + 1, Action::Nothing, Action::Nothing),
-            (LEAF - 200, Action::Nothing, Action::Nothing),
-            (LEAF + 1, Action::SplitLeaf, Action::SplitLeaf),
+            (0, NodeStep::Merge, NodeStep::Merge),
+            (LEAF / 4 + 1, NodeStep::Nothing, NodeStep::Merge),
+            (LEAF / 2 + 1, NodeStep::Nothing, NodeStep::Nothing),
+            (LEAF - 200, NodeStep::Nothing, NodeStep::Nothing),
+            (LEAF + 1, NodeStep::SplitLeaf, NodeStep::SplitLeaf),
         ];
         for (bytes, usually, short) in leaves {
             for (compact, expected) in [(false, usually), (true, short)] {
                 store.set_compact_writes(compact);
-                let found = balance.action(&store, &site(0), &leaf(bytes));
+                let found = balance.next_step_of(&store, &site(0), &leaf(bytes));
                 assert_eq!(found, expected, "{bytes} bytes, compact: {compact}");
             }
         }
         let full = store.geometry.node_size as usize;
         // Children, the pending bytes of the first of them, and the node's step.
-        let nodes: [(u8, &[usize], Action); 6] = [
-            (3, &[], Action::Merge),
-            (4, &[], Action::Nothing),
-            (4, &[full / 2, 10], Action::Nothing),
-            (4, &[10, full], Action::Flush(1)),
+        let nodes: [(u8, &[usize], NodeStep); 6] = [
+            (3, &[], NodeStep::Merge),
+            (4, &[], NodeStep::Nothing),
+            (4, &[full / 2, 10], NodeStep::Nothing),
+            (4, &[10, full], NodeStep::Flush(1)),
             // Of equal buffers the first is flushed; a full node flushes before it merges.
-            (4, &[10, full, full], Action::Flush(1)),
-            (2, &[0, full], Action::Flush(1)),
+            (4, &[10, full, full], NodeStep::Flush(1)),
+            (2, &[0, full], NodeStep::Flush(1)),
         ];
         for (children, pending, expected) in nodes {
-            let found = balance.action(&store, &site(1), &internal(children, pending));
+            let found = balance.next_step_of(&store, &site(1), &internal(children, pending));
             assert_eq!(found, expected, "{children} children, {pending:?}");
         }
         // The tree has become lower since: the site names a node that is gone.
-        let found = balance.action(&store, &site(2), &internal(4, &[full]));
-        assert_eq!(found, Action::Nothing);
+        let found = balance.next_step_of(&store, &site(2), &internal(4, &[full]));
+        assert_eq!(found, NodeStep::Nothing);
     }
 
     #[test]
@@ -381,8 +381,11 @@ mod tests {
         let bounds = Bounds { lo: Key::copied(&[1]), hi: Some(Key::copied(&[2])) };
         let error = Error::Bug("for this test".into());
         balance.blocked.add(TREE, Height(0), bounds, error).unwrap();
-        assert_eq!(balance.action(&store, &site(1), &node), Action::Flush(0));
-        assert_eq!(balance.action(&store, &site(1), &internal(4, &[0, full])), Action::Nothing);
+        assert_eq!(balance.next_step_of(&store, &site(1), &node), NodeStep::Flush(0));
+        assert_eq!(
+            balance.next_step_of(&store, &site(1), &internal(4, &[0, full])),
+            NodeStep::Nothing
+        );
     }
 
     #[test]

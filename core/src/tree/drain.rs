@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::balance::{Action, Site};
+use super::balance::{NodeStep, Site};
 use super::carve::CarveStep;
 use super::descent::Descent;
 use super::{Balance, shape};
@@ -259,11 +259,11 @@ impl Balance {
                 return Ok((touched.dirty, false));
             }
             let node = touched.path(site)?;
-            match self.action(store, site, &node) {
-                Action::Nothing => {}
-                Action::SplitLeaf | Action::SplitInternal => touched.pieces(node_bytes(&node)),
-                Action::Merge => touched.neighbours(site)?,
-                Action::Flush(at) => touched.child(&node, at)?,
+            match self.next_step_of(store, site, &node) {
+                NodeStep::Nothing => {}
+                NodeStep::SplitLeaf | NodeStep::SplitInternal => touched.pieces(node_bytes(&node)),
+                NodeStep::Merge => touched.neighbours(site)?,
+                NodeStep::Flush(at) => touched.child(&node, at)?,
             }
         } else if let Some(step) = self.next_of_carve(store)? {
             touched.carved(&step)?;

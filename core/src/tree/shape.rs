@@ -235,7 +235,7 @@ enum Above {
 fn parent_to_change(store: &mut Store, tree: TreeId, key: &[u8], height: Height) -> Result<Above> {
     match parent_of(store, tree, key, height)? {
         Some((parent, at)) => {
-            store.keep(parent)?;
+            store.make_dirty(parent)?;
             Ok(Above::Parent(parent, at))
         }
         None if height.0 >= HEIGHT_MAX => {
@@ -449,7 +449,7 @@ fn join(
     open_leaf(store, left_id)?;
     open_leaf(store, right_id)?;
     store.prepare_to_discard(right_id)?;
-    store.keep(parent)?;
+    store.make_dirty(parent)?;
     let right = store.node(right_id)?;
     let height = right.height();
     store.edit(left_id, |node, _| {

@@ -23,7 +23,9 @@ use crate::format::{Growth, Inflow, Key, Op, RecordMessage, limits};
 use crate::ids::*;
 use crate::space::Need;
 use crate::tree::{self, Buffers, Ordered};
-use crate::tuning::{CLEANING, FREEING, HOT, KEEPS_MAX, PRUNED_AT_ONCE, RECLAIM_SHARE};
+use crate::tuning::{
+    FREEING_SLACK, KEEPS_MAX, LOG_END_DIRTY, LOG_END_SHARE, PRUNED_AT_ONCE, RECLAIM_SHARE,
+};
 
 impl Trees {
     /// Injects the messages of a logged operation, and makes steps until all nodes are within their limits, as long as
@@ -171,9 +173,9 @@ impl Volume {
             self.checkpoint_for_space(enough, claim)?;
         }
         if !self.trees.wait().balance.is_settled() {
-            self.settle(claim)?;
+            self.make_steps(claim)?;
         }
-        if self.drained == self.next_msn {
+        if self.drained_at == self.next_msn {
             return Ok(self.has_room(need, claim));
         }
         if self.trees.wait().balance.is_settled() && self.has_room(enough, claim) {
@@ -185,8 +187,8 @@ impl Volume {
             volume.trees.wait().balance.emptied() > 0 && volume.has_room(goal, claim)
         };
         loop {
-            if self.drain_until(Buffers::All, Ground::Reserve, is_enough)? != Drained::Partly {
-                self.drained = self.next_msn;
+            if self.drain_until(Buffers::All, Ground::Reserve, is_enough)? != DrainEnd::Partly {
+                self.drained_at = self.next_msn;
                 return self.checkpoint_for_space(need, claim);
             }
             // The writes of these checkpoints may fragment the free extents.
@@ -220,8 +222,10 @@ impl Volume {
     pub fn drain(&mut self) -> Result<()> {
         self.ensure_ready()?;
         match self.drain_until(Buffers::All, Ground::Ordinary, |_| false)? {
-            Drained::Wholly | Drained::Passed => Ok(()),
-            Drained::Partly => self.drain_until(Buffers::All, Ground::Reserve, |_| false).map(drop),
+            DrainEnd::Wholly | DrainEnd::Passed => Ok(()),
+            DrainEnd::Partly => {
+                self.drain_until(Buffers::All, Ground::Reserve, |_| false).map(drop)
+            }
         }
     }
 
@@ -239,10 +243,10 @@ impl Volume {
         }
         let is_enough = |volume: &Volume| volume.trees.wait().balance.emptied() >= buffers;
         let mut drained = self.drain_until(Buffers::WithDeletes, Ground::Ordinary, is_enough)?;
-        if drained == Drained::Partly && self.trees.wait().balance.emptied() < buffers {
+        if drained == DrainEnd::Partly && self.trees.wait().balance.emptied() < buffers {
             drained = self.drain_until(Buffers::WithDeletes, Ground::Reserve, is_enough)?;
         }
-        Ok(drained == Drained::Partly)
+        Ok(drained == DrainEnd::Partly)
     }
 
     /// Drains buffers until `is_enough`, and then stops between buffers. On ordinary ground it also stops where only
@@ -252,7 +256,7 @@ impl Volume {
         what: Buffers,
         ground: Ground,
         is_enough: impl Fn(&Volume) -> bool,
-    ) -> Result<Drained> {
+    ) -> Result<DrainEnd> {
         self.counters.drains += 1;
         let compact = self.is_logged() && ground == Ground::Reserve;
         self.trees.wait_mut().balance.drain(what);
@@ -274,9 +278,9 @@ impl Volume {
             self.trees.wait_mut().balance.stop_draining();
         }
         match result {
-            Ok(Drained::Wholly) => (self.deletes, self.deletes_passed) = (0, 0),
+            Ok(DrainEnd::Wholly) => (self.deletes, self.deletes_passed) = (0, 0),
             // They are worth looking for again when a hold has been dropped.
-            Ok(Drained::Passed) => self.deletes_passed += std::mem::take(&mut self.deletes),
+            Ok(DrainEnd::Passed) => self.deletes_passed += std::mem::take(&mut self.deletes),
             _ => {}
         }
         let is_held = self.trees.wait().store.space.newest_hold() > Epoch(0);
@@ -322,14 +326,14 @@ impl Volume {
         &mut self,
         ground: Ground,
         is_enough: impl Fn(&Volume) -> bool,
-    ) -> Result<Drained> {
+    ) -> Result<DrainEnd> {
         let on_reserve = ground == Ground::Reserve;
         let logged = self.is_logged();
-        let mut drained = Drained::Wholly;
+        let mut drained = DrainEnd::Wholly;
         while self.trees.wait().balance.is_draining() || !self.trees.wait().balance.is_settled() {
             if self.trees.wait().balance.is_between_buffers() && is_enough(self) {
                 self.trees.wait_mut().balance.stop_draining();
-                drained = Drained::Partly;
+                drained = DrainEnd::Partly;
                 continue;
             }
             let Trees { store, balance, .. } = self.trees.wait();
@@ -351,11 +355,11 @@ impl Volume {
                 // Other buffers may free something.
                 let Trees { store, balance, .. } = self.trees.wait_mut();
                 balance.pass_over_buffer(store)?;
-                drained = Drained::Passed;
+                drained = DrainEnd::Passed;
             } else {
                 self.trees.wait_mut().balance.stop_draining();
                 if !on_reserve {
-                    drained = Drained::Partly;
+                    drained = DrainEnd::Partly;
                 }
             }
         }
@@ -364,7 +368,7 @@ impl Volume {
 
     /// Makes steps until all nodes are within their limits, with a checkpoint before each where space is short. If
     /// there is no space for a step, nodes stay too large for a while.
-    pub(super) fn settle(&mut self, claim: Claim) -> Result<()> {
+    pub(super) fn make_steps(&mut self, claim: Claim) -> Result<()> {
         let logged = self.is_logged();
         while !self.trees.wait().balance.is_settled() {
             while !self.has_room_for_step(claim) && !self.has_room_for_next(claim)? {
@@ -434,8 +438,8 @@ impl Volume {
     pub(super) fn dirty_share(&self, claim: Claim) -> f64 {
         let (used, size) = self.log.fill();
         let left = size.saturating_sub(used) as f64 / size as f64;
-        let slack = if claim == Claim::Frees { FREEING } else { 0.0 };
-        (left / CLEANING).clamp(HOT, 1.0) + slack
+        let slack = if claim == Claim::Frees { FREEING_SLACK } else { 0.0 };
+        (left / LOG_END_SHARE).clamp(LOG_END_DIRTY, 1.0) + slack
     }
 
     /// Whether there is space for the most that the next step dirties. Steps may take more blocks than they free, so
@@ -511,7 +515,7 @@ enum Ground {
 
 /// The result of a drain.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Drained {
+enum DrainEnd {
     /// All buffers are drained, except those for which even the reserve has no space.
     Wholly,
     /// It stopped as requested, or where ordinary ground ended.

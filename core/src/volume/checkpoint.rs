@@ -156,7 +156,7 @@ impl Volume {
             return self.sync_whole();
         }
         if !self.log.has_open() {
-            self.disk.settle()?;
+            self.disk.write_deferred()?;
             return Ok(Syncing::Nothing);
         }
         // Bindings also need log space for values that the last records made obsolete.
@@ -204,7 +204,7 @@ impl Volume {
     }
 
     /// Finishes a sync or checkpoint that a full host interrupted. Waiting again writes the same bytes again.
-    pub(super) fn finish(&mut self) -> Result<()> {
+    pub(super) fn finish_interrupted(&mut self) -> Result<()> {
         let Some(unfinished) = self.unfinished.take() else { return Ok(()) };
         let waited = unfinished.wait();
         self.end_sync(unfinished, waited)
@@ -253,7 +253,7 @@ impl Volume {
     /// The first step of a checkpoint.
     pub fn begin_checkpoint(&mut self, pruned: Pruned) -> Result<Checkpoint> {
         self.check_writable()?;
-        self.finish()?;
+        self.finish_interrupted()?;
         self.make_owed_steps()?;
         if self.error_passed_over().is_some() {
             self.note_error()?;

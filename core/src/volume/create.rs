@@ -116,7 +116,7 @@ impl Volume {
             checkpoint_after: None,
             changed: None,
             latest: None,
-            drained: Msn(0),
+            drained_at: Msn(0),
             deletes: 0,
             counters: Counters::default(),
             larger: None,

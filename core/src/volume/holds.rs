@@ -199,7 +199,7 @@ impl Volume {
 
     /// Allows drains again: buffers that could not free space before may do so now.
     fn looks_for_room_again(&mut self) {
-        self.drained = Msn(0);
+        self.drained_at = Msn(0);
         self.deletes += std::mem::take(&mut self.deletes_passed);
     }
 

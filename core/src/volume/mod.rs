@@ -107,7 +107,7 @@ pub struct Volume {
     /// last checkpoint.
     latest: Option<Time>,
     /// The next MSN at the time of the last complete drain for lack of space.
-    drained: Msn,
+    drained_at: Msn,
     /// Messages since the last complete drain that can only make leaves shorter.
     deletes: u64,
     access: Access,
@@ -272,8 +272,8 @@ impl Volume {
     /// first.
     fn ensure_ready(&mut self) -> Result<()> {
         self.check_writable()?;
-        self.disk.settle()?;
-        self.finish()?;
+        self.disk.write_deferred()?;
+        self.finish_interrupted()?;
         self.make_owed_steps()
     }
 
@@ -301,7 +301,7 @@ impl Volume {
         // Work of the thread of the trees may have failed.
         self.poison.check_changes()?;
         let Some(claim) = owed else { return Ok(()) };
-        let result = self.settle(claim).and_then(|()| self.evict(claim));
+        let result = self.make_steps(claim).and_then(|()| self.evict(claim));
         if matches!(&result, Err(error) if error.is_host_full()) {
             self.trees.wait_mut().owed = Some(claim);
         }

@@ -150,7 +150,7 @@ impl Volume {
         };
         if writes {
             ring.check_readable()?;
-            ring.settle(&disk)?;
+            ring.mend_slots(&disk)?;
         }
         let mut volume =
             Volume::at_checkpoint(disk, identity, superblock, newest, options, survey.as_ref())?;
@@ -320,7 +320,7 @@ impl Volume {
             checkpoint_after: options.checkpoint_after,
             changed: None,
             latest: None,
-            drained: Msn(0),
+            drained_at: Msn(0),
             deletes: 0,
             counters: Counters::default(),
             larger: None,

@@ -182,7 +182,7 @@ impl Ring {
     /// checkpoint.
     ///
     /// If no slot holds a superblock, or the newest is lost, bad slots stay: they may be all that is left.
-    pub fn settle(&self, disk: &Disk) -> Result<()> {
+    pub fn mend_slots(&self, disk: &Disk) -> Result<()> {
         let Some(newest) = self.newest().filter(|_| !is_broken(Mutation::TornSlotKept)) else {
             return Ok(());
         };

@@ -40,7 +40,7 @@ impl Volume {
         store.begin_anew(table, hold.inflow);
         (*balance, *owed) = (Balance::default(), None);
         // Which deletes are pending is unknown, so a drain looks for the space that they free.
-        (self.drained, self.deletes, self.deletes_passed) = (Msn(0), 0, hold.nodes);
+        (self.drained_at, self.deletes, self.deletes_passed) = (Msn(0), 0, hold.nodes);
         self.poison_on_error(changed)?;
         match self.trees.wait_mut().enqueue_roots() {
             // An operation on that tree reads the root again, and fails with this error.

@@ -121,7 +121,7 @@ impl Contents {
     }
 
     /// Ends the walk: scans data zones again that exceed their files. Returns all findings in key order.
-    pub(super) fn settle(&mut self, store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
+    pub(super) fn end(&mut self, store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
         self.end_file();
         let reaches = std::mem::take(&mut self.reaches);
         let holes = self.stated.iter().filter_map(|(zone, stated)| {

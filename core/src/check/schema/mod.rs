@@ -187,7 +187,7 @@ impl<'s> Schema<'s> {
         self.check_zones();
         self.check_small();
         self.check_reach();
-        let settled = self.contents.settle(store, &mut self.report.findings);
+        let settled = self.contents.end(store, &mut self.report.findings);
         self.report.counts.file_blocks += self.contents.blocks;
         for key in std::mem::take(&mut self.contents.impossible) {
             self.mend(Correction::Drop(TreeId::Data, key));

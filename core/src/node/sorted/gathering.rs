@@ -76,7 +76,7 @@ impl Gathering {
         mut grows: impl FnMut(usize) -> Result<(), E>,
     ) -> Result<Sorted, E> {
         let Gathering { mut list, starts } = self;
-        list.settle();
+        list.merge_recent();
         let mut slots = std::mem::take(&mut list.slots);
         if starts.len() > 1 {
             // A stable sort keeps messages for one key in the order of their lists.

@@ -80,7 +80,7 @@ impl Joining<'_> {
 impl Drop for Joining<'_> {
     fn drop(&mut self) {
         self.list.arena.expect(0);
-        self.list.settle();
+        self.list.merge_recent();
         self.list.shed();
     }
 }

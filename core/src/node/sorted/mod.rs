@@ -168,7 +168,7 @@ impl Sorted {
     pub fn put(&mut self, found: Found, item: &Item<'_>) {
         self.set(found, item);
         if self.recent.len() >= RECENT_MAX {
-            self.settle();
+            self.merge_recent();
         }
         self.shed();
     }
@@ -203,7 +203,7 @@ impl Sorted {
 
     /// Starts to add messages in key order.
     pub fn join(&mut self) -> Joining<'_> {
-        self.settle();
+        self.merge_recent();
         Joining { list: self, at: 0 }
     }
 
@@ -255,7 +255,7 @@ impl Sorted {
 
     /// Adds a key that is greater than all others.
     pub fn push(&mut self, item: Item<'_>) {
-        self.settle();
+        self.merge_recent();
         let slot = self.store(&item);
         debug_assert!(self.slots.last().is_none_or(|last| self.key_of(last) < item.key));
         self.push_slot(slot);
@@ -280,7 +280,7 @@ impl Sorted {
     pub fn remove_at(&mut self, found: Found) {
         self.clear(found);
         if self.gone > RECENT_MAX.max(self.slots.len() / 2) {
-            self.settle();
+            self.merge_recent();
         }
     }
 
@@ -328,7 +328,7 @@ impl Sorted {
         if self.sizes.growth <= growth {
             return None;
         }
-        self.settle();
+        self.merge_recent();
         let mut grown = 0;
         let mut last = self.slots.iter().rev().skip_while(|slot| {
             grown += slot.growth as usize;
@@ -339,7 +339,7 @@ impl Sorted {
 
     /// Moves the keys from `key` on to a new list.
     pub fn split_off(&mut self, key: &[u8]) -> Sorted {
-        self.settle();
+        self.merge_recent();
         let from = self.slots_within(key, None).start;
         if from == 0 {
             return std::mem::take(self);
@@ -529,7 +529,7 @@ impl Sorted {
     }
 
     /// Merges the recent keys into the slots, and drops slots of removed keys.
-    pub fn settle(&mut self) {
+    pub fn merge_recent(&mut self) {
         let mut end = self.slots.len();
         if let Some((first, _)) = self.recent.first() {
             make_room(&mut self.slots, self.recent.len());

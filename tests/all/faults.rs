@@ -39,8 +39,13 @@ struct Work {
 impl Work {
     /// Starts on an empty volume.
     fn begin(device: Arc<dyn Device>, seed: u64) -> Result<Work> {
+        Work::go_on(device, seed, Model::new())
+    }
+
+    /// Starts on a volume with these contents.
+    fn go_on(device: Arc<dyn Device>, seed: u64, model: Model) -> Result<Work> {
         let volume = open(device, Mode::ReadWrite, tight(), seed)?.0;
-        let (msn, model) = (volume.next_msn(), Model::new());
+        let msn = volume.next_msn();
         let fs = Fs::open(volume, clock(100));
         let history = vec![(msn, model.clone())];
         let (next, random) = (model.clone(), Random::new(seed));
@@ -95,9 +100,28 @@ impl Work {
         Ok(())
     }
 
+    /// Makes a file of some kilobytes.
+    fn fill(&mut self, number: u64) -> Result<()> {
+        let (root, name) = (self.fs.root()?, format!("filler-{number}").into_bytes());
+        let len = 1 + self.random.below(20_000) as usize;
+        let data = Bytes::from(self.random.bytes(len));
+        let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+        let file = self.fs.make(&root, &name, new)?;
+        self.model.insert(name.clone(), Bytes::new());
+        self.fs.write(&file, 0, &data)?;
+        self.model.insert(name, data);
+        Ok(())
+    }
+
     /// Takes all steps and makes them durable, then writes one more group, which vouches for those before it.
     fn all(&mut self) -> Result<()> {
-        (0..STEPS).try_for_each(|step| self.step(step))?;
+        for step in 0..STEPS {
+            match self.step(step) {
+                // Nothing has changed.
+                Err(Error::NoSpace { .. }) => self.next = self.model.clone(),
+                done => done?,
+            }
+        }
         self.fs.volume_mut().sync()?;
         self.acknowledged = self.fs.volume().next_msn();
         let root = self.fs.root()?;
@@ -128,9 +152,9 @@ fn troubled(image: &[u8], plan: Option<(Call, Trouble)>) -> (Arc<FaultyDevice>, 
 }
 
 /// The number of calls of each kind that the work makes.
-fn calls(image: &[u8], seed: u64) -> (u64, u64, u64) {
+fn calls(image: &[u8], seed: u64, model: &Model) -> (u64, u64, u64) {
     let (device, _) = troubled(image, None);
-    Work::begin(device.clone(), seed).unwrap().all().unwrap();
+    Work::go_on(device.clone(), seed, model.clone()).unwrap().all().unwrap();
     device.calls()
 }
 
@@ -150,25 +174,43 @@ fn contents(fs: &Fs) -> Result<Model> {
 fn an_error_on_any_call_stops_the_writing_and_loses_nothing() {
     for seed in 0..rounds(1) {
         let image = formatted_image(seed);
-        let (reads, writes, flushes) = calls(&image, seed);
+        let (reads, writes, flushes) = calls(&image, seed, &Model::new());
         let reads = (0..reads).map(Call::Read);
         let writes = (0..writes).map(Call::Write);
         let flushes = (0..flushes).map(Call::Flush);
         let mut failed = 0;
         for call in reads.chain(writes).chain(flushes) {
             for trouble in [Trouble::Error, Trouble::HalfDone] {
-                failed += u64::from(fail(&image, seed, call, trouble));
+                failed += u64::from(fail(&image, seed, &Model::new(), call, trouble));
             }
         }
         assert!(failed > 100, "only {failed} failures");
     }
 }
 
-/// Makes one call fail. Returns whether the work noticed.
-fn fail(image: &[u8], seed: u64, call: Call, trouble: Trouble) -> bool {
+#[test]
+fn an_error_of_any_write_to_a_full_volume_stops_the_writing() {
+    for seed in 0..1 {
+        let device = Arc::new(MemoryDevice::from(formatted_image(seed)));
+        let mut work = Work::begin(device.clone(), seed).unwrap();
+        let refused = (0..).find_map(|step| work.fill(step).err()).unwrap();
+        assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+        work.fs.checkpoint().unwrap();
+        let model = work.model.clone();
+        drop(work);
+        let image = device.snapshot();
+        let (_, writes, _) = calls(&image, seed, &model);
+        let write = |at| fail(&image, seed, &model, Call::Write(at), Trouble::Error);
+        let failed = (0..writes).step_by(13).filter(|at| write(*at)).count();
+        assert!(failed > 20, "only {failed} failures");
+    }
+}
+
+/// Makes one call fail, on a volume with the contents of `model`. Returns whether the work noticed.
+fn fail(image: &[u8], seed: u64, model: &Model, call: Call, trouble: Trouble) -> bool {
     let name = format!("seed {seed}, {call:?}, {trouble:?}");
     let (device, below) = troubled(image, Some((call, trouble)));
-    let mut work = match Work::begin(device.clone(), seed) {
+    let mut work = match Work::go_on(device.clone(), seed, model.clone()) {
         Ok(work) => work,
         Err(Error::Io { .. }) => return true,
         Err(Error::Corrupt(_)) if matches!(call, Call::Read(_)) => return true,
@@ -264,7 +306,7 @@ fn a_full_host_refuses_operations_whole_and_is_over_once_there_is_room() {
 fn a_write_that_is_lost_or_astray_is_never_read_as_something_else() {
     for seed in 0..rounds(1) {
         let image = formatted_image(seed);
-        let (_, writes, _) = calls(&image, seed);
+        let (_, writes, _) = calls(&image, seed, &Model::new());
         let (mut noticed, mut harmless) = (0, 0);
         for write in 0..writes {
             for trouble in

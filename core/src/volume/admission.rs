@@ -523,3 +523,93 @@ enum DrainEnd {
     /// All buffers for which there is space are drained, and some were skipped because holds keep the nodes below.
     Passed,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::device::{Device, MemoryDevice};
+    use crate::error::Error;
+    use crate::format::Action;
+    use crate::random::Random;
+    use crate::store::{CacheBudget, Geometry};
+    use crate::volume::{Content, CreateOptions, Mode, NonceSource, OpenOptions, Transaction};
+
+    /// Fails all writes once `broken` is set.
+    struct Breaking {
+        device: MemoryDevice,
+        broken: AtomicBool,
+    }
+
+    impl Device for Breaking {
+        fn len(&self) -> u64 {
+            self.device.len()
+        }
+
+        fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+            self.device.read_at(at, buf)
+        }
+
+        fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+            match self.broken.load(Ordering::Relaxed) {
+                true => Err(io::Error::other("broken")),
+                false => self.device.write_at(at, bytes),
+            }
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            self.device.flush()
+        }
+    }
+
+    fn nonces(mut last: u64) -> NonceSource {
+        Box::new(move || {
+            last += 1;
+            last
+        })
+    }
+
+    #[test]
+    fn a_step_that_fails_while_space_is_sought_poisons_the_volume() {
+        let bytes = 64 << 20;
+        let breaking =
+            Arc::new(Breaking { device: MemoryDevice::new(bytes), broken: AtomicBool::new(false) });
+        let device: Arc<dyn Device> = breaking.clone();
+        let options = CreateOptions {
+            geometry: Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 },
+            content: Content::Keys,
+            ..CreateOptions::new(*b"a volume of keys", bytes, nonces(0))
+        };
+        Volume::create(device.clone(), options).unwrap().checkpoint().unwrap();
+        let cache = CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 };
+        let options =
+            OpenOptions { content: None, cache, ..OpenOptions::new(Mode::ReadWrite, nonces(9)) };
+        let mut volume = Volume::open(device, options).unwrap().0;
+        let mut random = Random::new(7);
+        let mut insert = |count: usize| -> Vec<RecordMessage> {
+            let message = |_| {
+                let (key, value) = (Key::new(random.bytes(8)), Bytes::from(random.bytes(100)));
+                RecordMessage::Point(TreeId::Data, key, Action::Insert(value))
+            };
+            (0..count).map(message).collect()
+        };
+        let transaction = |messages| Transaction { op: Op::Raw, wall: Time::default(), messages };
+        volume.commit(transaction(insert(100))).unwrap();
+        // As after an operation for whose steps there was no space: they wait.
+        let ordered = Ordered::new(insert(10_000));
+        let (next, Trees { store, balance, .. }) = (volume.next_msn, volume.trees.wait_mut());
+        tree::inject(store, balance, next, &ordered).unwrap();
+        breaking.broken.store(true, Ordering::Relaxed);
+        let error = volume.make_steps(Claim::Takes).unwrap_err();
+        assert!(matches!(error, Error::Io { .. }), "{error}");
+        // A node that was being written may have no extent: nothing may follow.
+        breaking.broken.store(false, Ordering::Relaxed);
+        assert!(volume.commit(transaction(insert(1))).is_err());
+        assert!(volume.checkpoint().is_err());
+    }
+}

@@ -43,6 +43,7 @@ impl Volume {
                 && (eager || !self.has_replay_room(bytes.len(), &group))
             {
                 let (unit, group) = before;
+                self.delete_lost()?;
                 self.write_checkpoint(Continued::Replay { unit, group })?;
                 checkpoints += 1;
             }
@@ -59,6 +60,21 @@ impl Volume {
             }
         }
         Ok((checkpoints, None))
+    }
+
+    /// Deletes the keys of lost values, before a checkpoint that no longer shows that they are lost: an older value would
+    /// contradict the acknowledgement. A volume that is only read remembers them instead.
+    pub(super) fn delete_lost(&mut self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            return Ok(());
+        }
+        let last = Msn(self.next_msn.0 - 1);
+        let Trees { store, balance, .. } = self.trees.wait_mut();
+        for (lo, hi) in store.lost.take() {
+            let delete = RecordMessage::RangeDelete(TreeId::Data, lo, hi);
+            tree::inject(store, balance, last, &Ordered::new(vec![delete]))?;
+        }
+        Ok(())
     }
 
     /// Whether the space for a group is free. If not, a checkpoint before it helps: afterwards the extents that earlier

@@ -211,8 +211,8 @@ fn end_at_signals(
         }
         let _ = unmounter.unmount();
         if end.recv_timeout(GRACE) == Err(mpsc::RecvTimeoutError::Timeout) {
-            server.stop();
-            std::process::exit(0);
+            let durable = server.stop();
+            std::process::exit(i32::from(!durable));
         }
     });
 }

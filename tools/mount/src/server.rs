@@ -34,7 +34,7 @@ const FREED_SHARE: u64 = 64;
 /// After 5 seconds without a change the tender drains buffers with deletes, so that the space of a large delete is
 /// free well within 30 seconds.
 const IDLE: Duration = Duration::from_secs(5);
-/// Buffers drained per piece: about 10 ms, during which other requests wait.
+/// Flushes of a drain per piece, during which other requests wait; the last buffer is flushed down to its leaves first.
 const RECLAIMED: u64 = 16;
 
 /// At most 100 errors are logged: with a bad device every request fails.
@@ -282,7 +282,7 @@ impl Server {
         }
         self.look_at_host()?;
         self.shared.sync().map_err(|error| self.failed(&error))?;
-        self.has_room();
+        self.note_room();
         Ok(())
     }
 
@@ -319,7 +319,7 @@ impl Server {
     }
 
     /// All changes are durable: if the host was full, it has space again.
-    fn has_room(&self) {
+    fn note_room(&self) {
         if self.host_full.swap(false, Ordering::Relaxed) {
             let text = "there is room again where the image is stored; all changes are durable";
             self.log.error(&format!("{}: {text}", self.options.shown()));
@@ -457,7 +457,7 @@ impl Server {
                 false => Ok(()),
             };
             match done {
-                Ok(()) if whole || unsynced => self.has_room(),
+                Ok(()) if whole || unsynced => self.note_room(),
                 Ok(()) => {}
                 Err(error) => {
                     self.failed(&error);
@@ -506,26 +506,30 @@ impl Server {
         }
     }
 
-    /// Refuses further changes while requests still arrive, and makes acknowledged changes durable.
-    pub(crate) fn stop(&self) {
+    /// Refuses further changes while requests still arrive, and makes acknowledged changes durable; returns whether they
+    /// are.
+    pub(crate) fn stop(&self) -> bool {
         self.ending.store(true, Ordering::Relaxed);
-        self.finish();
+        self.finish()
     }
 
-    /// After the last change: makes a checkpoint, and ends [`Server::housekeep`].
-    pub(crate) fn finish(&self) {
+    /// After the last change: makes a checkpoint, and ends [`Server::housekeep`]. Returns whether all changes are
+    /// durable.
+    pub(crate) fn finish(&self) -> bool {
         self.due.lock().end = true;
         self.wake.notify_one();
         if self.options.read_only {
-            return;
+            return true;
         }
         if self.is_read_only() {
             self.save();
-            if self.look(|fs| fs.volume().has_unsynced()) {
+            let unsynced = |fs: &Fs| Ok(fs.volume().has_unsynced());
+            let lacks = self.shared.read(unsynced).unwrap_or(true);
+            if lacks {
                 let text = "what changed before the error is not all durable";
                 self.log.error(&format!("{}: {text}", self.options.shown()));
             }
-            return;
+            return !lacks;
         }
         // Before the inodes are dropped below.
         self.settle_accesses();
@@ -538,11 +542,12 @@ impl Server {
             if !error.is_host_full() || begun.elapsed() >= ROOM_COMES {
                 let text = "what changed last is not all durable";
                 self.log.error(&format!("{}: {text}", self.options.shown()));
-                return;
+                return false;
             }
             std::thread::sleep(LOOK);
         }
-        self.has_room();
+        self.note_room();
+        true
     }
 
     /// Deletes orphans, drains, and makes a checkpoint.

@@ -1,10 +1,10 @@
-//! Tuning constants of the engine: they change speed or memory, but neither the meaning of an image nor what survives a
-//! crash.
+//! Tuning constants of the engine: they change speed, memory, and how much space is kept back, but neither the meaning of
+//! an image nor what survives a crash.
 //!
 //! Each comment states number, unit and reason, and the measurement if there was one (docs/performance.md says how it
-//! was made). Without one, no run distinguished the number from its half or double. Of the
-//! constants that proofs need only the share of deletes is here; others, such as the bounds of a step
-//! (`volume::reserve`), and those of the format (`format::limits`) are elsewhere.
+//! was made). Without one, no run distinguished the number from its half or double. The
+//! proof of docs/reserve.md holds for any of them, since the reserve is computed from them (`store::geometry`,
+//! `volume::reserve`). Those of the format are in `format::limits`.
 
 use crate::ids::BLOCK_SIZE;
 

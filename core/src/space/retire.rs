@@ -209,7 +209,7 @@ impl Space {
     }
 
     /// Extents that were freed while they were pinned.
-    pub fn kept(&self) -> u64 {
+    pub fn freed_while_pinned(&self) -> u64 {
         self.still_pinned
     }
 

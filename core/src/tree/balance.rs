@@ -32,7 +32,7 @@ pub struct Balance {
     /// The carve in progress, if any.
     pub(super) carving: Option<Carve>,
     /// Buffers flushed by one level since the last drain began.
-    pub(super) emptied: u64,
+    pub(super) drain_flushes: u64,
     /// Range deletes that may cover whole leaves; the last one is processed next.
     pub(super) pruning: Vec<Prune>,
     /// Nodes that cannot be read.
@@ -101,7 +101,7 @@ impl Balance {
     /// Makes one step.
     pub fn step(&mut self, store: &mut Store) -> Result<()> {
         match self.waiting.pop() {
-            Some(site) if self.wait_for_drain(&site) => Ok(()),
+            Some(site) if self.put_off_for_drain(&site) => Ok(()),
             Some(site) => self.fit_node(store, site),
             None if self.carve_step(store)? => Ok(()),
             None => self.drain_step(store),
@@ -134,7 +134,7 @@ impl Balance {
                     false => shape::split_if_wide(store, self, id, &key),
                 }
             }
-            (NodeStep::Merge, _) if self.wait_for_carve(&site) => Ok(()),
+            (NodeStep::Merge, _) if self.put_off_for_carve(&site) => Ok(()),
             (NodeStep::Merge, _) => {
                 drop(node);
                 // If its neighbour cannot be read, the node stays small.

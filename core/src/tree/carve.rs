@@ -52,7 +52,7 @@ impl Balance {
     }
 
     /// Puts off the merge of a node until the carve ends; returns whether there is one.
-    pub(super) fn wait_for_carve(&mut self, site: &Site) -> bool {
+    pub(super) fn put_off_for_carve(&mut self, site: &Site) -> bool {
         match &mut self.carving {
             Some(carve) => {
                 carve.small.push(site.clone());
@@ -66,7 +66,7 @@ impl Balance {
     /// keys on both sides. It is split when the carve ends; `height` is that of its children, or its own.
     pub(super) fn keeps_root_wide(&mut self, tree: TreeId, height: Height) -> bool {
         let root = Site { tree, key: Key::default(), height: Height(height.0 + 1) };
-        self.wait_for_carve(&root)
+        self.put_off_for_carve(&root)
     }
 
     /// The next step of the carve; `None` if all of its keys are boundaries.

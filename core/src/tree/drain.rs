@@ -123,7 +123,7 @@ impl Balance {
     /// cover.
     pub fn drain(&mut self, what: Buffers) {
         self.stop_draining();
-        self.emptied = 0;
+        self.drain_flushes = 0;
         self.draining = Some(Drain {
             what,
             cursor: LevelCursor::of(TreeId::Metadata, Height(1)),
@@ -153,8 +153,8 @@ impl Balance {
     }
 
     /// Buffers flushed by one level since the last drain began.
-    pub fn emptied(&self) -> u64 {
-        self.emptied
+    pub fn drain_flushes(&self) -> u64 {
+        self.drain_flushes
     }
 
     /// Ends the drain, with the buffers flushed so far.
@@ -203,7 +203,7 @@ impl Balance {
                             }
                             Err(error) => return Err(error),
                             Ok((_, key)) => {
-                                self.emptied += 1;
+                                self.drain_flushes += 1;
                                 let site = Site { tree, key, height };
                                 match height {
                                     Height(0) => self.waiting.push(site),
@@ -230,15 +230,15 @@ impl Balance {
     }
 
     /// Puts off a node above the leaves until the drain ends; returns whether it does.
-    pub(super) fn wait_for_drain(&mut self, site: &Site) -> bool {
-        let waits = self.waits_for_drain(site);
+    pub(super) fn put_off_for_drain(&mut self, site: &Site) -> bool {
+        let waits = self.is_put_off_for_drain(site);
         if let Some(drain) = self.draining.as_mut().filter(|_| waits) {
             drain.small.push(site.clone());
         }
         waits
     }
 
-    fn waits_for_drain(&self, site: &Site) -> bool {
+    fn is_put_off_for_drain(&self, site: &Site) -> bool {
         self.draining.is_some() && site.height > Height(0)
     }
 
@@ -255,7 +255,7 @@ impl Balance {
     fn need_of_next(&self, store: &Store) -> Result<(Dirty, bool)> {
         let mut touched = Touched { store, dirty: Dirty::default(), is_held: false };
         if let Some(site) = self.waiting.last() {
-            if self.waits_for_drain(site) {
+            if self.is_put_off_for_drain(site) {
                 return Ok((touched.dirty, false));
             }
             let node = touched.path(site)?;

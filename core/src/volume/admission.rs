@@ -66,7 +66,7 @@ impl Trees {
         let store = &self.store;
         store.space.has(
             store.checkpoint_need()
-                + step_need(store.geometry, image_blocks, store.inflow().growth.bytes)
+                + usual_step_need(store.geometry, image_blocks, store.inflow().growth.bytes)
                 + kept_for(store, image_blocks, claim),
         )
     }
@@ -184,7 +184,7 @@ impl Volume {
         // Half of the reserve, so that later operations do not each need a drain.
         let goal = need + Need::of_blocks(path + reserve / 2);
         let is_enough = |volume: &Volume| {
-            volume.trees.wait().balance.emptied() > 0 && volume.has_room(goal, claim)
+            volume.trees.wait().balance.drain_flushes() > 0 && volume.has_room(goal, claim)
         };
         loop {
             if self.drain_until(Buffers::All, Ground::Reserve, is_enough)? != DrainEnd::Partly {
@@ -241,9 +241,9 @@ impl Volume {
         if !self.can_reclaim() {
             return Ok(false);
         }
-        let is_enough = |volume: &Volume| volume.trees.wait().balance.emptied() >= buffers;
+        let is_enough = |volume: &Volume| volume.trees.wait().balance.drain_flushes() >= buffers;
         let mut drained = self.drain_until(Buffers::WithDeletes, Ground::Ordinary, is_enough)?;
-        if drained == DrainEnd::Partly && self.trees.wait().balance.emptied() < buffers {
+        if drained == DrainEnd::Partly && self.trees.wait().balance.drain_flushes() < buffers {
             drained = self.drain_until(Buffers::WithDeletes, Ground::Reserve, is_enough)?;
         }
         Ok(drained == DrainEnd::Partly)
@@ -378,11 +378,9 @@ impl Volume {
                 self.counters.for_space += 1;
                 self.checkpoint()?;
             }
-            match self.trees.wait_mut().step() {
-                // It has changed nothing.
-                Err(error) if error.is_unreadable() => return Err(error),
-                stepped => self.poison_on_error(stepped)?,
-            };
+            // A step passes over a node that it cannot read. Any other error may come from the write-back behind it.
+            let stepped = self.trees.wait_mut().step();
+            self.poison_on_error(stepped)?;
         }
         Ok(())
     }
@@ -455,7 +453,7 @@ impl Volume {
             return self.has_room_for_step(Claim::Frees);
         }
         let (store, blocks) = (&self.trees.wait().store, self.superblock.image_blocks);
-        let step = step_need(store.geometry, blocks, store.inflow().growth.bytes);
+        let step = usual_step_need(store.geometry, blocks, store.inflow().growth.bytes);
         store.space.has(store.checkpoint_need() + step)
     }
 

@@ -79,7 +79,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Carries out a transaction, atomically: after an error nothing of it becomes durable. Returns its LSN.
+    /// Carries out a transaction, atomically: it becomes durable whole or not at all, and after an error not at all, unless
+    /// the checkpoint that makes it durable at once fails in its last flush. Returns its LSN.
     ///
     /// A large transaction is injected by the thread of the trees (`volume::trees`); an error of that is returned by
     /// the next operation.

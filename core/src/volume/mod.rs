@@ -201,7 +201,7 @@ impl Volume {
     pub fn counters(&self) -> Counters {
         let space = &self.trees.wait().store.space;
         Counters {
-            kept: space.kept(),
+            kept: space.freed_while_pinned(),
             scattered: space.scattered(),
             hold_pages: space.hold_pages(),
             ..self.counters

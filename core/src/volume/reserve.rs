@@ -121,7 +121,7 @@ fn level_need(geometry: Geometry, image_blocks: u64) -> Need {
 
 /// The most that an ordinary step dirties: three internal nodes, two of which merge, and a few leaves, which may grow
 /// by `growth` bytes.
-pub(super) fn step_need(geometry: Geometry, image_blocks: u64, growth: u64) -> Need {
+pub(super) fn usual_step_need(geometry: Geometry, image_blocks: u64, growth: u64) -> Need {
     let growth = growth.min(geometry.growth_at_once() as u64);
     let largest = u64::from(geometry.between_size(image_blocks));
     let bytes = 4 * u64::from(geometry.leaf_size) + 3 * largest + largest / 4 + growth;

@@ -45,7 +45,7 @@ impl Server {
         if is_refusal && !self.shared.has_failed() {
             return done;
         }
-        // Durable or not, the trees were switched, so objects of the old state are stale.
+        // The trees may have been switched, so objects of the old state are stale.
         let known = self.inodes.make_stale();
         // Pending times of access of stale inodes.
         self.accesses.lock().clear();

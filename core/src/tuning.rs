@@ -198,6 +198,10 @@ pub(crate) const BLOCKED_MAX: usize = 256;
 /// 16, ten million updates among 50 million keys took 13 instead of 8.3 s; more was not measured.
 pub(crate) const SCATTERED_BELOW: usize = 32;
 
+/// 1/8 of a leaf: a buffer with less for a shared child is flushed after all others, since the flush copies the child.
+/// Not measured.
+pub(crate) const OWNED_SHARE: usize = 8;
+
 /// 4 children: a node with no more is not split, however long its edges are, since each part needs two.
 pub(crate) const CHILDREN_MIN: usize = 4;
 

@@ -47,6 +47,7 @@ fn superblock() -> Superblock {
         log_units: 64,
         log_head: 3,
         first_group: 12,
+        dying: 0,
         map: segments(),
         map_pages: 1,
         map_hash: Hash([9; 32]),
@@ -156,6 +157,7 @@ fn internal_head() -> InternalHead {
         id: NodeId(id),
         first_run: RunSeq(1),
         pivot: Key::copied(pivot),
+        lens: None,
     };
     let section =
         |offset| SectionRef { offset, bytes: 50, count: 2, greatest: Msn(8), hash: Hash([2; 32]) };
@@ -185,7 +187,14 @@ fn internal_head() -> InternalHead {
         write_seq: 2,
         next_run: RunSeq(3),
         bounds: Bounds::default(),
-        children: vec![child(20, b""), child(21, b"m")],
+        children: vec![
+            child(20, b""),
+            ChildRef {
+                lens: Lens::new(Key::copied(b"m"), Key::copied(b"older")),
+                ..child(21, b"m")
+            },
+            child(22, b"n"),
+        ],
         runs: vec![run],
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn check(disk: &Disk, options: CheckOptions, report: &mut Report) -> 
     let superblock = choose(disk, &identity, &ring, options, report)?;
     report.superblock = Some(superblock.clone());
     let features = superblock.features;
-    if features.incompatible & !Features::KEYS | features.read_only != 0 {
+    if features.incompatible & !Features::KEYS | features.unknown_read_only() != 0 {
         let detail = format!(
             "incompatible {:#x}, read-only {:#x}",
             features.incompatible, features.read_only

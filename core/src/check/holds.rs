@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::nodes::{Nodes, Pass, Summary};
+use super::nodes::{Edge, Nodes, Pass, Summary};
 use super::owners::Owners;
 use super::{CheckOptions, Code, Finding, Report, node_place};
 use crate::disk::Disk;
@@ -63,7 +63,7 @@ impl Live<'_> {
         counts(superblock, &holds, report);
         let parents = summaries
             .iter()
-            .flat_map(|(id, node)| node.children.iter().map(move |(child, _)| (*child, *id)));
+            .flat_map(|(id, node)| node.children.iter().map(move |edge| (edge.child, *id)));
         let mut younger = Younger {
             table: superblock.table,
             epoch: superblock.birth.epoch,
@@ -308,7 +308,8 @@ fn edges(
 ) {
     for (id, _) in gone {
         state.places.remove(id);
-        for (child, _) in state.summaries.remove(id).iter().flat_map(|node| &node.children) {
+        for Edge { child, .. } in state.summaries.remove(id).iter().flat_map(|node| &node.children)
+        {
             if state.parents.get(child) == Some(id) {
                 state.parents.remove(child);
             }
@@ -318,12 +319,12 @@ fn edges(
     let mut summaries: Vec<(NodeId, Summary)> = summaries.into_iter().collect();
     summaries.sort_by_key(|(id, _)| *id);
     for (id, node) in summaries {
-        for (child, _) in &node.children {
+        for Edge { child, .. } in &node.children {
             if let Some(other) = state.parents.insert(*child, id).filter(|other| *other != id)
                 && state
                     .summaries
                     .get(&other)
-                    .is_some_and(|node| node.children.iter().any(|(of, _)| of == child))
+                    .is_some_and(|node| node.children.iter().any(|edge| edge.child == *child))
             {
                 let place = Place::Node { id: *child, byte: None };
                 report.add(Code::EntryWrong, place, format!("{other} and {id} both lead to it"));
@@ -337,7 +338,7 @@ fn edges(
         .map(|(id, _)| *id)
         .filter(|id| TreeId::ALL.iter().all(|tree| tree.root() != *id));
     let below = nodes.iter().filter_map(|(id, _)| state.summaries.get(id));
-    let below = below.flat_map(|node| node.children.iter().map(|(child, _)| *child));
+    let below = below.flat_map(|node| node.children.iter().map(|edge| edge.child));
     let orphans = gone.iter().map(|(id, _)| *id);
     let children: HashSet<NodeId> = own.chain(below).chain(orphans).collect();
     let mut children: Vec<NodeId> = children.into_iter().collect();
@@ -349,7 +350,8 @@ fn edges(
         };
         let parent = state.parents.get(&id).and_then(|parent| state.summaries.get(parent));
         let edge = parent.and_then(|parent| {
-            let (_, bounds) = parent.children.iter().find(|(child, _)| *child == id)?;
+            let edge = parent.children.iter().find(|edge| edge.child == id)?;
+            let bounds = &edge.keys;
             Some((parent.tree, parent.height, bounds))
         });
         match (edge, state.places.contains_key(&id)) {

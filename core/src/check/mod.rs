@@ -257,20 +257,22 @@ fn check_state(
     let is_sound = content_of(superblock) == Content::Files
         && report.is_passable()
         && nodes.are_passable()
-        && links::lead_apart(&entries, &nodes.summaries);
+        && links::lead_apart(&entries, &nodes.summaries, superblock);
     let files = Files { disk, superblock, options, leaves: leaves.len() as u64 };
     let schema = if is_sound { files.check_with(&pass, &mut nodes, progress) } else { None };
     pass.leaves(&leaves, &mut nodes, progress);
     nodes.tell(report);
-    links::check(&entries, &nodes.summaries, whole, report);
+    links::check(&entries, &nodes.summaries, superblock, whole, report);
     if report.is_passable() {
         let (stated, found) = (superblock.inflow, report.counts.inflow);
+        let dying = entries.iter().filter(|(_, entry)| entry.references == 0).count() as u64;
         let (growth, grows) = (stated.growth, found.growth);
         let counts = [
             ("messages may make leaves longer", growth.messages, grows.messages),
             ("is by how many bytes they may", growth.bytes, grows.bytes),
             ("bytes are pending", stated.bytes, found.bytes),
             ("nodes there are", superblock.nodes, entries.len() as u64),
+            ("nodes without edges there are", superblock.dying, dying),
         ];
         for (what, stated, found) in counts.iter().filter(|(_, stated, found)| stated != found) {
             let detail = format!("{what}: {found}, and the superblock says {stated}");

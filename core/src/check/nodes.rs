@@ -29,7 +29,17 @@ pub(super) struct Summary {
     pub tree: TreeId,
     pub height: Height,
     pub bounds: Bounds,
-    pub children: Vec<(NodeId, Bounds)>,
+    pub children: Vec<Edge>,
+}
+
+/// An edge to a child.
+pub(super) struct Edge {
+    /// The child.
+    pub child: NodeId,
+    /// The keys of the child, as they are in it.
+    pub keys: Bounds,
+    /// Whether they are others above.
+    pub has_lens: bool,
 }
 
 /// The results for checked nodes.
@@ -278,7 +288,10 @@ impl<'c> Taken<'c> {
         checker.padding(u64::from(checker.entry.head_bytes), checker.entry.extent);
         runs::check(&mut checker, &head, &internal, taken);
         let children = internal.children().iter().enumerate();
-        let children = children.map(|(at, child)| (child.id, internal.child_bounds(at)));
+        let children = children.map(|(at, child)| {
+            let keys = internal.bounds_below(at);
+            Edge { child: child.id, keys, has_lens: child.lens.is_some() }
+        });
         let summary = Summary {
             tree: internal.tree,
             height: internal.height,

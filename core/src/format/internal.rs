@@ -12,8 +12,8 @@
 //! 100  run count        4
 //! 104  next run         8   sequence number of the next run
 //! 112  bounds               as in a leaf
-//!      children             each: node id 8, height 1, zero 1, prefix length 2 (0), since 8 (0),
-//!                           first live run 8, length 2, pivot (empty for the first child)
+//!      children             each: node id 8, height 1, zero 1, to length 2, from length 2, zero 6,
+//!                           first live run 8, length 2, pivot (empty for the first child), from
 //!      runs                 each, in order of sequence:
 //!        sequence       8
 //!        extent        12   block 8, blocks 4
@@ -26,7 +26,8 @@
 //!        slices             each, as below
 //! ```
 //!
-//! A child's pivot is the least key that belongs to it. A slice of a run whose sequence number is
+//! A child's pivot is the least key that belongs to it. An edge with a lens states `from`; `to` is the beginning of its
+//! least key. A slice of a run whose sequence number is
 //! below its child's first live run has been flushed: the encoder leaves it out.
 //!
 //! A slice is seven short numbers, a hash, a key, and a filter:
@@ -52,12 +53,13 @@ use super::fields::{Fields, FormatError, Trace, Writer, varint_bytes};
 use super::filter::filter_bytes;
 use super::growth::{ENTRY_BYTES, Growth};
 use super::key::{Bounds, Key};
+use super::lens::Lens;
 use super::limits::*;
 use super::run::{MESSAGE_BYTES, RUN_HEADER_BYTES, SLICE_HEADER};
 use super::seal::{Birth, Magic, Seal};
 use crate::ids::*;
 
-/// Bytes of a child in the head, besides its pivot.
+/// Bytes of a child in the head, besides its pivot and its lens.
 pub(crate) const CHILD_BYTES: usize = 30;
 const SECTION_BYTES: usize = 52;
 /// Everything before the bounds.
@@ -81,6 +83,8 @@ pub struct ChildRef {
     pub first_run: RunSeq,
     /// The least key that belongs to the child; for the first child, the node's lower bound.
     pub pivot: Key,
+    /// What replaces the prefix of keys on the way to the child.
+    pub lens: Option<Lens>,
 }
 
 /// A section of a run.
@@ -194,11 +198,6 @@ impl InternalHead {
         let next_run = RunSeq(f.u64("next run")?);
         let bounds = Bounds::decode(&mut f)?;
         let children = decode_children(&mut f, child_count, height, &bounds, next_run)?;
-        let mut ids: Vec<NodeId> = children.iter().map(|child| child.id).collect();
-        ids.sort_unstable();
-        if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(f.wrong("children", "nodes that differ", twice[0]));
-        }
         let mut runs: Vec<RunRef> = Vec::with_capacity(run_count);
         for index in 0..run_count {
             f.enter("run", Some(index));
@@ -221,12 +220,15 @@ impl InternalHead {
         let bounds =
             3 + self.bounds.lo.len() + self.bounds.hi.as_ref().map_or(0, |hi| 2 + hi.len());
         let pivots: usize = self.children.iter().skip(1).map(|child| child.pivot.len()).sum();
+        let lenses = self.children.iter().filter_map(|child| child.lens.as_ref());
+        let lenses: usize = lenses.map(|lens| lens.from().len()).sum();
         let slices = self.runs.iter().flat_map(RunRef::listed);
         let slices = slices.map(|listed| listed.bytes());
         HEAD_BYTES
             + bounds
             + self.children.len() * CHILD_BYTES
             + pivots
+            + lenses
             + self.runs.len() * RUN_BYTES
             + slices.sum::<usize>()
     }
@@ -251,10 +253,18 @@ impl InternalHead {
             w.u64(child.id.0);
             w.u8(self.height.0 - 1);
             w.u8(0);
+            let lens = child.lens.as_ref();
+            w.len16(lens.map_or(0, |lens| lens.to().len()));
+            w.len16(lens.map_or(0, |lens| lens.from().len()));
+            w.u32(0);
             w.u16(0);
-            w.u64(0);
             w.u64(child.first_run.0);
-            if index == 0 { Key::default().encode(&mut w) } else { child.pivot.encode(&mut w) }
+            if index == 0 {
+                Key::default().encode(&mut w)
+            } else {
+                child.pivot.encode(&mut w)
+            }
+            lens.into_iter().for_each(|lens| w.bytes(lens.from()));
         }
         for run in &self.runs {
             run.encode(&mut w);
@@ -284,8 +294,9 @@ fn decode_children(
             return Err(f.wrong("height", height.0 - 1, child_height));
         }
         f.zeros("reserved", 1)?;
-        f.zeros("prefix length", 2)?;
-        f.zeros("since", 8)?;
+        let to_bytes = f.short_limited("to length", KEY_MAX)?;
+        let from_bytes = f.short_limited("from length", KEY_MAX)?;
+        f.zeros("reserved", 6)?;
         let first_run = RunSeq(f.u64("first live run")?);
         if first_run > next_run {
             return Err(f.wrong("first live run", format_args!("at most {next_run}"), first_run));
@@ -300,8 +311,27 @@ fn decode_children(
                 }
             }
         }
-        children.push(ChildRef { id, first_run, pivot });
+        let lens = match (to_bytes, from_bytes) {
+            (0, 0) => None,
+            _ => {
+                let from = f.hex("from", from_bytes)?;
+                let to = pivot.get(..to_bytes).unwrap_or_default();
+                let lens = Lens::new(Key::copied(to), Key::copied(from));
+                let lens = lens.filter(|lens| lens.to().len() == to_bytes);
+                let expected = "two prefixes that differ, the lower one no shorter";
+                Some(lens.ok_or_else(|| f.wrong("lens", expected, "others"))?)
+            }
+        };
+        children.push(ChildRef { id, first_run, pivot, lens });
         f.leave();
+    }
+    // The last key of a child is known with its neighbour.
+    let ends = children.iter().skip(1).map(|next| Some(&next.pivot)).chain([bounds.hi.as_ref()]);
+    for (child, hi) in children.iter().zip(ends) {
+        let keys = Bounds { lo: child.pivot.clone(), hi: hi.cloned() };
+        if child.lens.as_ref().is_some_and(|lens| !lens.spans(&keys)) {
+            return Err(f.wrong("lens", "one for all keys of its child", "another"));
+        }
     }
     Ok(children)
 }

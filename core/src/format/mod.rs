@@ -17,6 +17,7 @@ mod inode;
 mod internal;
 mod key;
 mod leaf;
+mod lens;
 pub mod limits;
 mod log;
 mod message;
@@ -53,6 +54,7 @@ pub use leaf::{
     BasementRef, BasementSize, Basements, HEAD_PADDING_MAX, LeafHead, PartOffsets, PartSizes,
     Places, stand_together,
 };
+pub use lens::{Joined, Lens, prefix_end};
 pub use log::{
     GROUP_HEADER_BYTES, Group, GroupWriter, Op, Record, RecordMessage, block_after, group_length,
 };

@@ -17,7 +17,7 @@
 //! 144  log units         8
 //! 152  log head          8   the unit where this epoch's first group starts
 //! 160  first group       8   its number
-//! 168  zero              8
+//! 168  dying nodes       8   nodes without edges, which wait to be freed
 //! 176  map pages         8   of the space map
 //! 184  map hash         32   SHA-256 of the hashes of the current pages, in order
 //! 216  table root       56   the pointer of the allocation table's root page, and its levels
@@ -78,6 +78,19 @@ pub struct Features {
 impl Features {
     /// Incompatible: the trees hold keys and values of an application, not a file system.
     pub const KEYS: u64 = 1;
+    /// Read-only compatible: nodes may have several edges, and edges a lens.
+    pub const SHARED: u64 = 1;
+
+    /// Those bits of the read-only class that this version does not know. Only volumes of keys share nodes.
+    pub fn unknown_read_only(&self) -> u64 {
+        let known = if self.incompatible & Features::KEYS != 0 { Features::SHARED } else { 0 };
+        self.read_only & !known
+    }
+
+    /// Whether nodes may have several edges, and edges a lens.
+    pub fn shares(&self) -> bool {
+        self.read_only & Features::SHARED != 0
+    }
 }
 
 /// The root of an allocation table.
@@ -127,6 +140,8 @@ pub struct Superblock {
     pub log_head: u64,
     /// The number of this epoch's first group.
     pub first_group: u64,
+    /// Number of nodes without edges, which wait to be freed.
+    pub dying: u64,
     /// The segments of the space map.
     pub map: Segments,
     /// Number of pages of the space map.
@@ -203,11 +218,9 @@ impl Superblock {
             log_units: f.u64("log units")?,
             log_head: f.u64("log head")?,
             first_group: f.u64("first group")?,
+            dying: f.u64("dying nodes")?,
             map: Segments::one(BlockNr(1), 1),
-            map_pages: {
-                f.zeros("reserved", 8)?;
-                f.u64("map pages")?
-            },
+            map_pages: f.u64("map pages")?,
             map_hash: f.hash("map hash")?,
             table: TableRoot::decode(&mut f)?,
             next_node: {
@@ -336,7 +349,7 @@ impl Superblock {
         w.u64(self.log_units);
         w.u64(self.log_head);
         w.u64(self.first_group);
-        w.u64(0);
+        w.u64(self.dying);
         w.u64(self.map_pages);
         w.hash(&self.map_hash);
         self.table.encode(&mut w);

@@ -40,7 +40,7 @@ pub struct Entry {
     pub hash: Hash,
     /// The epoch that the extent was written for.
     pub birth: Epoch,
-    /// Number of edges to the node; a root has one.
+    /// Number of edges to the node; a root has one, and a node that waits to be freed has none.
     pub references: u32,
     /// The tree that the node belongs to.
     pub tree: TreeId,
@@ -211,9 +211,6 @@ impl Entry {
         let hash = f.hash("hash")?;
         let birth = Epoch(f.u64("birth epoch")?);
         let references = f.u32("references")?;
-        if references == 0 {
-            return Err(f.wrong("references", "at least 1", references));
-        }
         let code = f.u8("tree")?;
         let tree = TreeId::from_code(code).ok_or_else(|| f.wrong("tree", "1 or 2", code))?;
         let height = f.u8("height")?;

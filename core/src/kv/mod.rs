@@ -233,6 +233,16 @@ impl Kv {
         self.volume.checkpoint()
     }
 
+    /// Makes `destination`·s read as `source`·s, for every s, without a copy: the time does not depend on how much there
+    /// is. Durable when it returns; costs two checkpoints. Later changes of one do not show in the other; the first
+    /// change of a part copies its nodes.
+    ///
+    /// No key may begin with `destination`, which must be no longer than `source`. Neither may begin with the other, and
+    /// each must have a byte below 255. Such a volume takes no snapshots, and `fsck` does not repair it yet.
+    pub fn clone_range(&mut self, tree: TreeId, source: &[u8], destination: &[u8]) -> Result<()> {
+        self.volume.clone_range(tree, &Key::copied(source), &Key::copied(destination))
+    }
+
     /// Flushes all buffers to the leaves. A checkpoint then frees the space of all deletes, and a scan meets no
     /// messages. Rewrites each leaf with pending messages.
     pub fn drain(&mut self) -> Result<()> {

@@ -128,6 +128,10 @@ pub fn mend(
     let identity = read_identity(&disk)?;
     let ring = Ring::read(&disk, &identity)?;
     let (superblock, is_reconstructed) = start(&disk, &identity, &ring, slot, &mut mended.changes)?;
+    if superblock.features.shares() {
+        let text = "cloned ranges, in a volume that must be repaired: this version cannot do that";
+        return Err(Error::Unsupported(text.into()));
+    }
     let newest = ring.newest().map(|newest| newest.birth.epoch).max(Some(superblock.birth.epoch));
     let newest = newest.unwrap_or_default();
     let mut survey = crate::log::scan(&disk, &superblock)?;

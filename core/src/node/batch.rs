@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::ranges::RangeSet;
 use super::sorted::{self, Item, Sorted};
-use crate::format::{Action, Growth, Key, Kind, Message, RangeDelete};
+use crate::format::{Action, Growth, Key, Kind, Lens, Message, RangeDelete};
 use crate::tuning::ONE_BY_ONE;
 
 /// 21 bytes: the weight of a message without key and value; at least its size in a run and in a filter.
@@ -112,6 +112,12 @@ impl Batch {
         let mut ranges = RangeSet::default();
         self.ranges.clip(lo, hi).into_iter().for_each(|share| ranges.insert(share));
         Batch { points: Arc::new(self.points.within(lo, hi)), ranges }
+    }
+
+    /// The messages as they are above a lens.
+    pub fn seen_through(&self, lens: &Lens) -> Batch {
+        let points = Arc::new(self.points.seen_through(lens));
+        Batch { points, ranges: self.ranges.seen_through(lens) }
     }
 
     /// The action of the point message for `key`, or of the range delete that covers it; `None` if there is neither.

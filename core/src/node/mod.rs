@@ -11,6 +11,7 @@ mod ranges;
 mod sorted;
 
 pub use batch::Batch;
+pub(crate) use internal::unjoined;
 pub use internal::{
     Child, Deed, EncodedRun, Internal, Pending, Run, SealedNode, SlicePlace, WrittenNode,
 };
@@ -27,7 +28,7 @@ use bytes::Bytes;
 
 use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::{Bounds, Entry, FormatFault, Inflow, InternalHead, LeafHead, Seal};
+use crate::format::{Bounds, Entry, FormatFault, Inflow, InternalHead, LeafHead, Lens, Seal};
 use crate::ids::*;
 use crate::space::Need;
 
@@ -186,6 +187,14 @@ impl Node {
             Node::Leaf(leaf) => leaf.forget_parts(),
             Node::Internal(internal) => internal.forget_parts(),
         }
+    }
+
+    /// A copy of the node with another id, and with its keys as they are above the lens of its edge.
+    pub fn copied(&self, disk: &Disk, id: NodeId, lens: Option<&Arc<Lens>>) -> Result<Node> {
+        Ok(match self {
+            Node::Leaf(leaf) => Node::Leaf(leaf.copied(disk, id, lens.map(|lens| &**lens))?),
+            Node::Internal(internal) => Node::Internal(internal.copied(disk, id, lens)?),
+        })
     }
 
     /// Reads and verifies all parts.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::format::{Bounds, Key, RangeDelete};
+use crate::format::{Bounds, Key, Lens, RangeDelete};
 use crate::ids::Msn;
 
 /// Disjoint ranges, each with the MSN of its range delete.
@@ -37,6 +37,15 @@ impl RangeSet {
     /// Number of ranges.
     pub fn len(&self) -> usize {
         self.ranges.len()
+    }
+
+    /// The ranges as they are above a lens.
+    pub fn seen_through(&self, lens: &Lens) -> RangeSet {
+        let mut seen = RangeSet::default();
+        for (lo, (hi, msn)) in &self.ranges {
+            seen.add(lens.up(lo), lens.end_up(hi), *msn);
+        }
+        seen
     }
 
     /// Adds a range delete that is younger than all others.

@@ -65,6 +65,10 @@ pub struct Store {
     pub late: Late,
     /// Upper bound of the bytes that pending messages can add to leaves.
     inflow: Inflow,
+    /// Internal nodes without edges, which wait to be freed.
+    dying: Vec<NodeId>,
+    /// Those of them that could not be read.
+    unreadable_dying: Vec<NodeId>,
     /// Keys whose values a damaged log has lost. Empty unless the volume is open for reading only.
     pub lost: LostKeys,
     /// Whether a rewritten node takes no more blocks than it needs (set while space is short).
@@ -114,6 +118,8 @@ impl Store {
             geometry,
             late: Late::default(),
             inflow: Inflow::default(),
+            dying: Vec::new(),
+            unreadable_dying: Vec::new(),
             lost: LostKeys::default(),
             compact: false,
             scattered_nodes: BTreeSet::new(),
@@ -133,6 +139,21 @@ impl Store {
     /// Sets the inflow that the superblock states.
     pub fn with_inflow(self, inflow: Inflow) -> Store {
         Store { inflow, ..self }
+    }
+
+    /// Sets the nodes without edges that wait to be freed.
+    pub fn with_dying(self, dying: Vec<NodeId>) -> Store {
+        Store { dying, ..self }
+    }
+
+    /// Number of nodes without edges that wait to be freed.
+    pub fn dying(&self) -> u64 {
+        (self.dying.len() + self.unreadable_dying.len()) as u64
+    }
+
+    /// Whether one of them may be freed.
+    pub fn can_free(&self) -> bool {
+        !self.dying.is_empty()
     }
 
     /// The buffer weight above which a node flushes, in bytes. Usually the geometry's; less where the nodes of one step
@@ -264,13 +285,14 @@ impl Store {
     /// Checks that the child has its parent's tree, a height of one less, and the key bounds that the parent states: the
     /// only ones that a node has (invariant 6).
     fn check_child(&self, parent: &Internal, at: usize, node: &Node) -> Result<()> {
+        let child = &parent.children()[at];
         let end = parent.children().get(at + 1).map(|next| &next.pivot);
         let Bounds { lo, hi } = node.bounds();
-        if node.tree() != parent.tree
-            || node.height().0 + 1 != parent.height.0
-            || *lo != parent.children()[at].pivot
-            || hi.as_ref() != end.or(parent.bounds.hi.as_ref())
-        {
+        let fits = match &child.lens {
+            None => *lo == child.pivot && hi.as_ref() == end.or(parent.bounds.hi.as_ref()),
+            Some(_) => self.table.shares() && *node.bounds() == parent.bounds_below(at),
+        };
+        if node.tree() != parent.tree || node.height().0 + 1 != parent.height.0 || !fits {
             let expected = format!(
                 "a child of {} of height {} with its bounds",
                 parent.id,
@@ -283,13 +305,28 @@ impl Store {
         Ok(())
     }
 
+    /// Whether child `at` is shared: it has several edges, or its keys are seen through a lens. What is shared never
+    /// changes.
+    pub fn is_shared(&self, parent: &Internal, at: usize) -> Result<bool> {
+        let child = &parent.children()[at];
+        if !self.table.shares() {
+            return Ok(false);
+        }
+        Ok(child.lens.is_some() || self.references(child.id)? > 1)
+    }
+
+    /// Number of edges to a node. One that has not been written has one.
+    pub fn references(&self, id: NodeId) -> Result<u32> {
+        Ok(self.table.get(id)?.map_or(1, |entry| entry.references))
+    }
+
     /// Whether a node is in memory and dirty: changing it costs no I/O that is not due anyway.
     pub fn is_dirty(&self, id: NodeId) -> bool {
         !self.flights.has(id) && self.lock().is_dirty(id)
     }
 
-    /// Changes a node in place, for its only parent (invariant 6). The node becomes dirty. A change that fails must leave
-    /// the node as it was; it does not become dirty by it.
+    /// Changes a node in place, for its only parent (invariant 6): a shared node is first replaced by a copy. The node
+    /// becomes dirty. A change that fails must leave the node as it was; it does not become dirty by it.
     pub fn edit<T>(
         &mut self,
         id: NodeId,
@@ -388,6 +425,53 @@ impl Store {
         self.place(id, None)
     }
 
+    /// Adds an edge to a node that has been written.
+    pub fn add_reference(&mut self, id: NodeId) -> Result<()> {
+        let references = self.references(id)?;
+        self.table.set_references(id, references.saturating_add(1))
+    }
+
+    /// Removes an edge to a node. A leaf without edges is dropped unread; an internal node waits to be freed
+    /// ([`Store::free_dying`]).
+    pub fn remove_reference(&mut self, id: NodeId, tree: TreeId, height: Height) -> Result<()> {
+        match self.references(id)? {
+            0 | 1 if height == Height(0) => self.discard_leaf(id, tree),
+            0 | 1 => {
+                self.table.set_references(id, 0)?;
+                self.dying.push(id);
+                Ok(())
+            }
+            references => self.table.set_references(id, references - 1),
+        }
+    }
+
+    /// Frees the node that is next, with its edges. Below it, leaves without edges are dropped, and internal nodes wait
+    /// in turn. If it cannot be read, it stays.
+    pub fn free_dying(&mut self) -> Result<()> {
+        let Some(id) = self.dying.pop() else { return Ok(()) };
+        let freed = self.free_node(id);
+        if freed.as_ref().is_err_and(Error::is_unreadable) {
+            self.unreadable_dying.push(id);
+            return Ok(());
+        }
+        freed
+    }
+
+    fn free_node(&mut self, id: NodeId) -> Result<()> {
+        let node = self.node(id)?;
+        let Node::Internal(internal) = &*node else {
+            return Err(other_kind(id, "an internal node", "a leaf"));
+        };
+        let (tree, below) = (internal.tree, Height(internal.height.0 - 1));
+        let children: Vec<NodeId> = internal.children().iter().map(|child| child.id).collect();
+        drop(node);
+        // All that can fail comes first.
+        children.iter().try_for_each(|child| self.expect_node(*child, tree, below))?;
+        self.prepare_to_discard(id)?;
+        children.iter().try_for_each(|child| self.remove_reference(*child, tree, below))?;
+        self.discard(id)
+    }
+
     /// Whether a hold keeps an extent of this node.
     pub fn is_held(&self, node: &Node) -> bool {
         let newest = self.space.newest_hold();
@@ -414,9 +498,11 @@ impl Store {
         self.lock().has(id)
     }
 
-    /// Replaces a leaf by an empty one, without reading it.
+    /// Replaces a leaf by an empty one, without reading it, or makes one.
     pub fn empty_leaf(&mut self, id: NodeId, tree: TreeId, bounds: Bounds) -> Result<()> {
-        self.expect_leaf(id, tree)?;
+        if self.has(id) || self.table.get(id)?.is_some() {
+            self.expect_leaf(id, tree)?;
+        }
         self.add(Node::Leaf(Leaf::empty(id, tree, bounds)));
         Ok(())
     }
@@ -426,6 +512,23 @@ impl Store {
         self.expect_leaf(id, tree)?;
         self.lock().remove(id);
         self.place(id, None)
+    }
+
+    /// Checks that the allocation table has this node with this tree and height, before an edge to it is removed unread.
+    pub fn expect_node(&mut self, id: NodeId, tree: TreeId, height: Height) -> Result<()> {
+        if height == Height(0) {
+            return self.expect_leaf(id, tree);
+        }
+        let found = self.table.get(id)?;
+        if found.is_some_and(|entry| (entry.tree, entry.height) == (tree, height)) {
+            return Ok(());
+        }
+        let expected = format!("a {tree} node of height {height}");
+        let found = found.map_or("none".into(), |entry| {
+            format!("a {} node of height {}", entry.tree, entry.height)
+        });
+        let place = Place::Node { id, byte: None };
+        Err(Error::corrupt(place, Fault::mismatch("child", expected, found)))
     }
 
     /// Checks that the allocation table has this node as a leaf of the tree, or has no entry for a node that is in
@@ -484,7 +587,7 @@ impl Store {
     /// The allocation table of a hold, with its root marked dirty, with at least `levels` levels.
     pub fn table_of(&self, hold: &Hold, levels: u32) -> Result<Table> {
         let table = Table::open(self.disk.clone(), self.birth.volume, hold.table);
-        let mut table = table.with_nodes(hold.nodes);
+        let mut table = table.with_nodes(hold.nodes).sharing(self.table.shares());
         table.renew_root(levels)?;
         Ok(table)
     }
@@ -494,6 +597,8 @@ impl Store {
         debug_assert_eq!(self.lock().dirty_bytes(), 0, "a checkpoint has just been made");
         self.prefetch = None;
         self.scattered_nodes.clear();
+        self.dying.clear();
+        self.unreadable_dying.clear();
         let lru = Lru::new(self.geometry.basement_size as usize);
         self.cache = Arc::new(Mutex::new(lru));
         (self.table, self.inflow) = (table, inflow);

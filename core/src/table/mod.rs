@@ -28,6 +28,8 @@ pub struct Table {
     nodes: u64,
     /// Number of dirty pages.
     dirty: u64,
+    /// Whether nodes may have several edges.
+    shares: bool,
     pages: Mutex<Pages>,
 }
 
@@ -44,19 +46,34 @@ impl Table {
     pub fn empty(disk: Disk, volume: VolumeId) -> Table {
         let slot = Slot { page: TablePage::empty(0, 0), dirty: true };
         let pages = Mutex::new(BTreeMap::from([((0, 0), slot)]));
-        Table { disk, volume, root: None, levels: 1, nodes: 0, dirty: 1, pages }
+        Table { disk, volume, root: None, levels: 1, nodes: 0, dirty: 1, shares: false, pages }
     }
 
     /// Opens the table at `root`.
     pub fn open(disk: Disk, volume: VolumeId, root: TableRoot) -> Table {
         let pages = Mutex::default();
         let (root, levels) = (Some(root.page), root.levels);
-        Table { disk, volume, root, levels, nodes: 0, dirty: 0, pages }
+        Table { disk, volume, root, levels, nodes: 0, dirty: 0, shares: false, pages }
     }
 
     /// Sets the number of entries, which later changes count from.
     pub fn with_nodes(self, nodes: u64) -> Table {
         Table { nodes, ..self }
+    }
+
+    /// As the table, of a volume whose nodes may have several edges (SPEC 6).
+    pub fn sharing(self, shares: bool) -> Table {
+        Table { shares, ..self }
+    }
+
+    /// From now on nodes may have several edges.
+    pub fn share(&mut self) {
+        self.shares = true;
+    }
+
+    /// Whether nodes may have several edges.
+    pub fn shares(&self) -> bool {
+        self.shares
     }
 
     /// Number of entries.
@@ -77,16 +94,49 @@ impl Table {
             PageBody::Entries(entries) => entries[at],
             PageBody::Pointers(_) => None,
         };
-        entry.map(|entry| expect_one_reference(id, entry)).transpose()
+        entry.map(|entry| self.expect_one_reference(id, entry)).transpose()
     }
 
-    /// Sets the entry of node `id`, to which an edge refers; returns the old one.
+    /// Sets the entry of node `id`; returns the old one. A new node has one edge, and the edges of others stay.
     pub fn place(&mut self, id: NodeId, entry: Entry) -> Result<Option<Entry>> {
-        let entry = expect_one_reference(id, entry)?;
-        self.set(id, Some(entry))
+        let references = self.get(id)?.map_or(1, |old| old.references);
+        self.set(id, Some(Entry { references, ..entry }))
     }
 
-    /// Removes the entry of node `id`, whose only edge was removed (invariant 6); returns it.
+    /// Changes the number of edges of node `id`, which has been written.
+    pub fn set_references(&mut self, id: NodeId, references: u32) -> Result<()> {
+        let entry = self.get(id)?.ok_or_else(|| Error::Bug(format!("{id} has no entry")))?;
+        self.set(id, Some(Entry { references, ..entry })).map(drop)
+    }
+
+    /// The nodes without edges, which wait to be freed. Reads the whole table, which must be as on disk, until it has
+    /// found `count` of them.
+    pub fn dying(&self, count: u64) -> Result<Vec<NodeId>> {
+        let mut dying = Vec::new();
+        let mut waiting: Vec<(u8, u64, PagePointer)> =
+            self.root.iter().map(|root| (self.levels as u8 - 1, 0, *root)).collect();
+        while let Some((level, index, pointer)) = waiting.pop()
+            && (dying.len() as u64) < count
+        {
+            match read_page(&self.disk, self.volume, &pointer, level, index)?.body {
+                PageBody::Entries(entries) => {
+                    let numbered = (index * ENTRIES_PER_PAGE as u64..).map(NodeId).zip(*entries);
+                    let is_dying = |(_, entry): &(NodeId, Option<Entry>)| {
+                        entry.is_some_and(|entry| entry.references == 0)
+                    };
+                    dying.extend(numbered.filter(is_dying).map(|(id, _)| id));
+                }
+                PageBody::Pointers(pointers) => {
+                    let below = (index * POINTERS_PER_PAGE as u64..).zip(*pointers);
+                    let below = below.filter_map(|(at, to)| Some((level - 1, at, to?)));
+                    waiting.extend(below);
+                }
+            }
+        }
+        Ok(dying)
+    }
+
+    /// Removes the entry of node `id`, whose last edge was removed; returns it.
     pub fn remove(&mut self, id: NodeId) -> Result<Option<Entry>> {
         self.set(id, None)
     }
@@ -188,6 +238,19 @@ impl Table {
         assert!(self.levels <= TABLE_LEVELS_MAX, "node ids are below the table's capacity");
     }
 
+    /// The entry, if a node of this volume may have as many edges: one where nothing is shared (invariant 6).
+    fn expect_one_reference(&self, id: NodeId, entry: Entry) -> Result<Entry> {
+        match entry.references {
+            1 => Ok(entry),
+            _ if self.shares => Ok(entry),
+            count => {
+                let fault =
+                    Fault::mismatch("references of a node in the allocation table", 1, count);
+                Err(Error::corrupt(Place::Node { id, byte: None }, fault))
+            }
+        }
+    }
+
     /// Marks the root as dirty; first adds levels until there are `levels`.
     pub fn renew_root(&mut self, levels: u32) -> Result<()> {
         while self.levels < levels {
@@ -264,18 +327,6 @@ pub fn read_page(
     let (expected, found) = (format!("{level}/{index}"), format!("{}/{}", page.level, page.index));
     let fault = Fault::mismatch("level and index of a table page", expected, found);
     Err(Error::corrupt(Place::Byte(pointer.block.byte()), fault))
-}
-
-/// Refuses a node that does not have exactly one edge (SPEC 6; invariant 6): a shared node cannot be changed for one of
-/// its parents.
-fn expect_one_reference(id: NodeId, entry: Entry) -> Result<Entry> {
-    match entry.references {
-        1 => Ok(entry),
-        count => {
-            let fault = Fault::mismatch("references of a node in the allocation table", 1, count);
-            Err(Error::corrupt(Place::Node { id, byte: None }, fault))
-        }
-    }
 }
 
 /// The number of entry pages that a table of `levels` levels can have.
@@ -386,8 +437,6 @@ mod tests {
         let refused = |error: Error| {
             assert!(error.is_damage() && error.to_string().contains("references"), "{error}");
         };
-        refused(table.place(NodeId(1), shared).unwrap_err());
-        assert_eq!(table.get(NodeId(1)).unwrap(), Some(entry(1)));
         // Such an entry may still be on disk.
         let slot = own(&mut table.pages).get_mut(&(0, 0)).unwrap();
         if let PageBody::Entries(entries) = &mut slot.page.body {
@@ -401,6 +450,26 @@ mod tests {
         refused(again.remove(NodeId(1)).unwrap_err());
         assert_eq!(again.get(NodeId(2)).unwrap(), Some(entry(2)));
         assert_eq!(again.remove(NodeId(2)).unwrap(), Some(entry(2)));
+    }
+
+    #[test]
+    fn edges_are_counted_where_nodes_are_shared() {
+        let device = Arc::new(MemoryDevice::new(BLOCKS * BLOCK_SIZE as u64));
+        let (table, mut space, _) = written(device.clone(), &[1, 2, 70, 62 * 90]);
+        let mut table = table.sharing(true);
+        for (id, references) in [(1, 3), (70, 0), (62 * 90, 0)] {
+            table.set_references(NodeId(id), references).unwrap();
+        }
+        // A node that moves keeps its edges.
+        table.place(NodeId(1), entry(9)).unwrap();
+        assert!(table.set_references(NodeId(3), 1).is_err());
+        let root = table.write(&mut space, birth(2)).unwrap();
+        let again = Table::open(Disk::new(device), VolumeId([1; 16]), root).sharing(true);
+        assert_eq!(again.get(NodeId(1)).unwrap().unwrap(), Entry { references: 3, ..entry(9) });
+        assert_eq!(again.dying(0).unwrap(), []);
+        let mut dying = again.dying(9).unwrap();
+        dying.sort();
+        assert_eq!(dying, [NodeId(70), NodeId(62 * 90)]);
     }
 
     /// A device that delays the reads of one block.

@@ -8,7 +8,7 @@ use super::blocked::Blocked;
 use super::carve::Carve;
 use super::drain::Drain;
 use super::prune::Prune;
-use super::shape;
+use super::{shape, share};
 use crate::error::Result;
 use crate::format::{Key, RecordMessage};
 use crate::ids::*;
@@ -129,7 +129,7 @@ impl Balance {
             (NodeStep::SplitInternal, _) => {
                 let id = node.id();
                 drop(node);
-                match id == tree.root() && self.keeps_root_wide(tree, height) {
+                match self.keeps_wide(&site, id == tree.root()) {
                     true => Ok(()),
                     false => shape::split_if_wide(store, self, id, &key),
                 }
@@ -174,13 +174,13 @@ impl Balance {
                 NodeStep::Merge
             }
             Node::Leaf(_) => NodeStep::Nothing,
-            // The tree may have become lower since the site was queued.
-            Node::Internal(internal) if internal.height < site.height => NodeStep::Nothing,
+            // The tree may have become lower since the site was queued, or the node shared.
+            Node::Internal(internal) if internal.height != site.height => NodeStep::Nothing,
             Node::Internal(internal)
                 if internal.buffered() > store.buffers_max(internal)
                     || internal.has_unreadable_runs() =>
             {
-                self.heaviest(internal).map_or(NodeStep::Nothing, NodeStep::Flush)
+                self.heaviest(store, internal).map_or(NodeStep::Nothing, NodeStep::Flush)
             }
             Node::Internal(internal) if shape::is_wide(store, internal) => NodeStep::SplitInternal,
             Node::Internal(internal) => {
@@ -192,15 +192,17 @@ impl Balance {
         }
     }
 
-    /// The child with the heaviest buffer that is not blocked.
-    fn heaviest(&self, internal: &Internal) -> Option<usize> {
+    /// The child with the heaviest buffer that is not blocked. A buffer that would copy a shared child for few messages
+    /// comes after all others.
+    fn heaviest(&self, store: &Store, internal: &Internal) -> Option<usize> {
         let below = Height(internal.height.0 - 1);
         let moves = |at: &usize| {
             let pivot = &internal.children()[*at].pivot;
             internal.pending(*at) > 0 && !self.blocked.holds(internal.tree, below, pivot)
         };
         let children = 0..internal.children().len();
-        children.rev().filter(moves).max_by_key(|at| internal.pending(*at))
+        let first = |at: &usize| !share::is_reluctant(store, internal, *at);
+        children.rev().filter(moves).max_by_key(|at| (first(at), internal.pending(*at)))
     }
 
     /// The flush to a leaf that comes after the flush of child `at`, for prefetch: a node, and an index of its child.

@@ -8,9 +8,9 @@
 
 use super::balance::Site;
 use super::descent::Descent;
-use super::{Balance, shape};
+use super::{Balance, shape, share};
 use crate::error::Result;
-use crate::format::Key;
+use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::Node;
 use crate::store::{Store, Use};
@@ -19,6 +19,10 @@ use crate::store::{Store, Use};
 #[derive(Default)]
 pub(super) struct Carve {
     cuts: Vec<(TreeId, Key)>,
+    /// Ranges between cuts for which nothing may be pending in nodes of height `below` either.
+    emptied: Vec<(TreeId, Bounds)>,
+    /// Nodes below this height are divided; `None` stands for the root's.
+    below: Option<Height>,
     /// Nodes that may be small.
     small: Vec<Site>,
 }
@@ -31,12 +35,36 @@ pub(super) enum CarveStep {
     Flush { site: Site, id: NodeId, at: usize },
     /// Divide the node at this site at the site's key.
     Divide(Site),
+    /// Replace the shared child `at` of the internal node at this site by a copy.
+    Own { site: Site, id: NodeId, at: usize },
 }
 
 impl Balance {
     /// Begins to make `key` a boundary, in addition to those of a carve in progress.
     pub fn carve(&mut self, tree: TreeId, key: &Key) {
         self.carving.get_or_insert_default().cuts.push((tree, key.clone()));
+    }
+
+    /// Begins to make the ends of ranges boundaries of nodes below some height, and to flush what is pending for the
+    /// ranges into those nodes. The height is the least one at which each range is in one node; returns it.
+    pub fn carve_apart(
+        &mut self,
+        store: &Store,
+        tree: TreeId,
+        ranges: &[&Bounds],
+    ) -> Result<Height> {
+        let mut below = Height(1);
+        for range in ranges {
+            below = below.max(height_around(store, tree, range)?);
+        }
+        let carve = self.carving.get_or_insert_default();
+        carve.below = Some(below);
+        for range in ranges {
+            let ends = [&range.lo].into_iter().chain(&range.hi);
+            carve.cuts.extend(ends.map(|key| (tree, key.clone())));
+            carve.emptied.push((tree, (*range).clone()));
+        }
+        Ok(below)
     }
 
     /// Ends a carve: from now on nodes may be merged across its boundaries.
@@ -62,17 +90,25 @@ impl Balance {
         }
     }
 
-    /// During a carve the root takes more children than its geometry allows: a split would put a level below it that has
-    /// keys on both sides. It is split when the carve ends; `height` is that of its children, or its own.
-    pub(super) fn keeps_root_wide(&mut self, tree: TreeId, height: Height) -> bool {
-        let root = Site { tree, key: Key::default(), height: Height(height.0 + 1) };
-        self.put_off_for_carve(&root)
+    /// During a carve the nodes that it does not divide take more children than their geometry allows: a split would put
+    /// a node below them that has keys on both sides. They are split when the carve ends.
+    pub(super) fn keeps_wide(&mut self, site: &Site, is_root: bool) -> bool {
+        let is_above = |carve: &Carve| is_root || carve.below.is_some_and(|to| site.height >= to);
+        self.carving.as_ref().is_some_and(is_above) && self.put_off_for_carve(site)
     }
 
     /// The next step of the carve; `None` if all of its keys are boundaries.
     pub(super) fn next_of_carve(&self, store: &Store) -> Result<Option<CarveStep>> {
         for (tree, key) in self.carving.iter().flat_map(|carve| &carve.cuts) {
-            let step = next(store, *tree, key)?;
+            let step =
+                next(store, *tree, key, self.carving.as_ref().and_then(|carve| carve.below))?;
+            if step.is_some() {
+                return Ok(step);
+            }
+        }
+        let below = self.carving.as_ref().and_then(|carve| carve.below).unwrap_or_default();
+        for (tree, range) in self.carving.iter().flat_map(|carve| &carve.emptied) {
+            let step = next_pending(store, *tree, range, below)?;
             if step.is_some() {
                 return Ok(step);
             }
@@ -89,6 +125,7 @@ impl Balance {
                 let (_, pivot) = shape::move_buffer(store, id, at)?;
                 self.enqueue(site.tree, &pivot, Height(site.height.0 - 1));
             }
+            Some(CarveStep::Own { id, at, .. }) => share::own(store, id, at)?,
             Some(CarveStep::Divide(Site { tree, key, height })) => {
                 shape::divide(store, self, tree, &key, height)?;
             }
@@ -98,7 +135,12 @@ impl Balance {
 }
 
 /// The step that brings `key` closer to being a boundary.
-fn next(store: &Store, tree: TreeId, key: &Key) -> Result<Option<CarveStep>> {
+fn next(
+    store: &Store,
+    tree: TreeId,
+    key: &Key,
+    below: Option<Height>,
+) -> Result<Option<CarveStep>> {
     let mut way = Descent::new(store, tree)?;
     loop {
         let node = way.node().clone();
@@ -112,14 +154,66 @@ fn next(store: &Store, tree: TreeId, key: &Key) -> Result<Option<CarveStep>> {
             Node::Internal(internal) => {
                 let at = internal.child_for(key);
                 if internal.children()[at].pivot == *key {
-                    let divides = (!is_root).then(|| CarveStep::Divide(site()));
+                    let is_whole = is_root || below.is_some_and(|below| height >= below);
+                    let divides = (!is_whole).then(|| CarveStep::Divide(site()));
                     return Ok(divides);
                 }
                 if internal.pending(at) > 0 {
                     return Ok(Some(CarveStep::Flush { site: site(), id: internal.id, at }));
                 }
-                way.enter(at, Use::Other)?;
+                let id = internal.id;
+                if !way.enter_alone(at)? {
+                    return Ok(Some(CarveStep::Own { site: site(), id, at }));
+                }
             }
         }
     }
+}
+
+/// The step that brings what is pending for a range closer to the nodes below `below`.
+fn next_pending(
+    store: &Store,
+    tree: TreeId,
+    range: &Bounds,
+    below: Height,
+) -> Result<Option<CarveStep>> {
+    let mut way = Descent::new(store, tree)?;
+    loop {
+        let node = way.node().clone();
+        let Node::Internal(internal) = &*node else { return Ok(None) };
+        let (id, height) = (internal.id, internal.height);
+        let first = internal.child_for(&range.lo);
+        let last = match &range.hi {
+            Some(hi) if height == below => internal.child_before(hi),
+            None if height == below => internal.children().len() - 1,
+            // The child on the path is responsible for all of the range.
+            _ => first,
+        };
+        let site = |at: usize| Site { tree, key: internal.children()[at].pivot.clone(), height };
+        if let Some(at) = (first..=last).find(|at| internal.pending(*at) > 0) {
+            return Ok(Some(CarveStep::Flush { site: site(at), id, at }));
+        }
+        if height <= below {
+            return Ok(None);
+        }
+        if !way.enter_alone(first)? {
+            return Ok(Some(CarveStep::Own { site: site(first), id, at: first }));
+        }
+    }
+}
+
+/// The least height, at least 1, of a node on the path to the range that is responsible for all of it.
+fn height_around(store: &Store, tree: TreeId, range: &Bounds) -> Result<Height> {
+    let mut way = Descent::new(store, tree)?;
+    let mut least = way.node().height();
+    while let Some(internal) = way.above(Height(1)) {
+        let at = internal.child_for(&way.lens().down(&range.lo));
+        way.enter(at, Use::Other)?;
+        let keys = way.lens().bounds_up(way.node().bounds().clone());
+        if range.within(&keys) != *range {
+            break;
+        }
+        least = way.node().height();
+    }
+    Ok(least.max(Height(1)))
 }

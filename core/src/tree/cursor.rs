@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::descent::Descent;
+use super::descent::{Descent, PathLens};
 use crate::error::Result;
 use crate::format::{Action, Bounds, Key};
 use crate::ids::{Height, TreeId};
@@ -131,11 +131,18 @@ impl<T> Leaves<T> {
             let to = to.as_deref();
             store.lost.check(self.tree, from, to)?;
             let entries = match way.leaf() {
-                Some(leaf) => stored(leaf, from, to)?,
+                Some(leaf) => {
+                    let Bounds { lo, hi } = way.lens.bounds_down(&way.keys);
+                    let mut entries = stored(leaf, &lo, hi.as_deref())?;
+                    if let Some(lens) = way.lens.lens() {
+                        entries.iter_mut().for_each(|(key, _)| *key = lens.up(key));
+                    }
+                    entries
+                }
                 None => Vec::new(),
             };
-            side.ready = lay_over(entries, &way.overlay(store, from, to)?, &after).into();
-            way.above.iter().for_each(|(node, _)| store.has_read(node.node()));
+            side.ready = lay_over(entries, &overlay(store, &way.above, &way.keys)?, &after).into();
+            way.above.iter().for_each(|stop| store.has_read(stop.node.node()));
             way.leaf.iter().for_each(|leaf| store.has_read(leaf));
             let Bounds { lo, hi } = rest;
             match (end, way.keys) {
@@ -264,32 +271,53 @@ impl DoubleEndedIterator for Cursor<'_> {
 struct LeafPath {
     above: Above,
     leaf: Option<Arc<Node>>,
+    /// What the path to the leaf replaces.
+    lens: PathLens,
     /// The requested keys that the leaf is responsible for.
     keys: Bounds,
 }
 
-/// The internal nodes of a path from the root, each with the index of the child taken.
-type Above = Vec<(SharedInternal, usize)>;
+/// An internal node of a path from the root.
+#[derive(Clone)]
+struct Passed {
+    node: SharedInternal,
+    /// The index of the child taken.
+    at: usize,
+    /// What the path to the node replaces.
+    lens: PathLens,
+}
+
+type Above = Vec<Passed>;
+
+impl Passed {
+    /// The keys of child `at`.
+    fn keys_of(&self, at: usize) -> Bounds {
+        self.lens.bounds_up(self.node.child_bounds(at))
+    }
+
+    /// The keys that both the node and a range have, as they are in the node.
+    fn own_keys(&self, keys: &Bounds) -> Bounds {
+        let own = self.lens.bounds_up(self.node.bounds.clone());
+        self.lens.bounds_down(&keys.within(&own))
+    }
+}
 
 impl LeafPath {
     /// The path to the first or last of some keys.
     fn down(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<LeafPath> {
         let (above, keys, deleted) = above(store, tree, end, rest)?;
-        let leaf = match above.last() {
-            _ if deleted => None,
-            Some((internal, at)) => Some(store.child_for(internal, *at, Use::Scan)?),
-            None => Some(store.root(tree)?),
+        let (leaf, lens) = match above.last() {
+            _ if deleted => (None, PathLens::default()),
+            Some(Passed { node, at, lens }) => {
+                (Some(store.child_for(node, *at, Use::Scan)?), lens.through(node, *at)?)
+            }
+            None => (Some(store.root(tree)?), PathLens::default()),
         };
-        Ok(LeafPath { above, leaf, keys })
+        Ok(LeafPath { above, leaf, lens, keys })
     }
 
     fn leaf(&self) -> Option<&Leaf> {
         self.leaf.as_deref()?.leaf()
-    }
-
-    /// The messages pending for the leaf within `[lo, hi)`.
-    fn overlay(&self, store: &Store, lo: &[u8], hi: Option<&[u8]>) -> Result<Batch> {
-        overlay(store, &self.above, lo, hi)
     }
 }
 
@@ -299,14 +327,17 @@ fn above(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<(Above,
     let mut above = Above::new();
     let mut keys = rest.clone();
     let mut way = Descent::new(store, tree)?;
-    while let Some(internal) = SharedInternal::of(way.node().clone()) {
+    while let Some(node) = SharedInternal::of(way.node().clone()) {
+        let lens = way.lens().clone();
+        let own = lens.bounds_down(&keys);
         let at = match end {
-            End::Front => internal.child_for(&rest.lo),
-            End::Back => last_child(&internal, rest),
+            End::Front => node.child_for(&own.lo),
+            End::Back => last_child(&node, &own),
         };
-        keys = rest.within(&internal.child_bounds(at));
-        let height = internal.height;
-        above.push((internal, at));
+        let height = node.height;
+        let passed = Passed { node, at, lens };
+        keys = keys.within(&passed.keys_of(at));
+        above.push(passed);
         if has_deleted(store, &above, &keys)? {
             return Ok((above, keys, true));
         }
@@ -327,8 +358,9 @@ struct Group {
 impl Group {
     /// The group with the first or last of some keys, given the path to it.
     fn new(store: &Store, above: Above, end: End, rest: &Bounds) -> Option<Group> {
-        let (parent, _) = above.last()?;
-        let (first, past) = (parent.child_for(&rest.lo), last_child(parent, rest) + 1);
+        let parent = above.last()?;
+        let own = parent.own_keys(rest);
+        let (first, past) = (parent.node.child_for(&own.lo), last_child(&parent.node, &own) + 1);
         let count = store.leaves_ahead();
         let leaves = match end {
             End::Front => first..(first + count).min(past),
@@ -337,15 +369,15 @@ impl Group {
         Some(Group { above, leaves })
     }
 
-    fn parent(&self) -> Option<&SharedInternal> {
-        self.above.last().map(|(node, _)| node)
+    fn parent(&self) -> Option<&Passed> {
+        self.above.last()
     }
 
     /// The keys of all leaves of the group.
     fn keys(&self) -> Option<Bounds> {
         let parent = self.parent()?;
         let (first, last) = (self.leaves.start, self.leaves.end - 1);
-        Some(Bounds { lo: parent.child_bounds(first).lo, hi: parent.child_bounds(last).hi })
+        Some(Bounds { lo: parent.keys_of(first).lo, hi: parent.keys_of(last).hi })
     }
 
     /// The next group of a scan of some keys, possibly below another parent. Read errors on the way are dropped, since
@@ -369,31 +401,35 @@ impl Group {
         let above = &self.above[..self.above.len() - 1];
         let mut wanted = Vec::new();
         for at in self.leaves.clone() {
-            if !has_deleted(store, above, &parent.child_bounds(at))? && !parent.is_pruned(at) {
+            if !has_deleted(store, above, &parent.keys_of(at))? && !parent.node.is_pruned(at) {
                 wanted.push(at);
             }
         }
-        Ok(Some(store.read_ahead(parent.node(), wanted)))
+        Ok(Some(store.read_ahead(parent.node.node(), wanted)))
     }
 
     /// Advises the device that the leaves will be read.
     fn will_be_read(&self, store: &Store) {
         if let Some(parent) = self.parent() {
-            store.advise_will_need(parent, self.leaves.clone());
+            store.advise_will_need(&parent.node, self.leaves.clone());
         }
     }
 }
 
-/// The messages pending on a path within `[lo, hi)`. Lower nodes hold the older messages and come first.
-fn overlay(
-    store: &Store,
-    above: &[(SharedInternal, usize)],
-    lo: &[u8],
-    hi: Option<&[u8]>,
-) -> Result<Batch> {
+/// The messages pending on a path for keys of the child taken last. Lower nodes hold the older messages and come first.
+fn overlay(store: &Store, above: &[Passed], keys: &Bounds) -> Result<Batch> {
     let mut overlay = Batch::default();
-    for (internal, at) in above.iter().rev() {
-        internal.overlay(&store.disk, *at, lo, hi, &mut overlay)?;
+    for Passed { node, at, lens } in above.iter().rev() {
+        let Bounds { lo, hi } = lens.bounds_down(keys);
+        match lens.lens() {
+            None => node.overlay(&store.disk, *at, &lo, hi.as_deref(), &mut overlay)?,
+            Some(lens) => {
+                let mut own = Batch::default();
+                node.overlay(&store.disk, *at, &lo, hi.as_deref(), &mut own)?;
+                let own = own.seen_through(lens);
+                overlay.absorb(own.points().iter(), own.ranges().iter());
+            }
+        }
     }
     Ok(overlay)
 }
@@ -402,16 +438,16 @@ fn overlay(
 pub fn pending(store: &Store, tree: TreeId, keys: &Bounds) -> Result<Batch> {
     let mut above = Above::new();
     let mut way = Descent::new(store, tree)?;
-    while let Some(internal) = SharedInternal::of(way.node().clone()) {
-        let (at, height) = (internal.child_for(&keys.lo), internal.height);
-        above.push((internal, at));
+    while let Some(node) = SharedInternal::of(way.node().clone()) {
+        let (at, height) = (node.child_for(&way.lens().down(&keys.lo)), node.height);
+        above.push(Passed { node, at, lens: way.lens().clone() });
         if height == Height(1) {
             break;
         }
         way.enter(at, Use::Other)?;
     }
-    let pending = overlay(store, &above, &keys.lo, keys.hi.as_deref())?;
-    above.iter().for_each(|(node, _)| store.has_read(node.node()));
+    let pending = overlay(store, &above, keys)?;
+    above.iter().for_each(|stop| store.has_read(stop.node.node()));
     Ok(pending)
 }
 
@@ -424,9 +460,9 @@ fn last_child(internal: &Internal, keys: &Bounds) -> usize {
 }
 
 /// Whether a range delete pending on the path covers all of these keys.
-fn has_deleted(store: &Store, above: &[(SharedInternal, usize)], keys: &Bounds) -> Result<bool> {
-    for (internal, at) in above {
-        if internal.has_deleted(&store.disk, *at, keys)? {
+fn has_deleted(store: &Store, above: &[Passed], keys: &Bounds) -> Result<bool> {
+    for Passed { node, at, lens } in above {
+        if node.has_deleted(&store.disk, *at, &lens.bounds_down(keys))? {
             return Ok(true);
         }
     }

@@ -15,7 +15,7 @@ use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::{Internal, Node};
 use crate::space::Need;
-use crate::store::{Dirty, Store, Use};
+use crate::store::{Dirty, Store};
 
 /// Nodes of one height to be drained, in key order.
 struct LevelCursor {
@@ -82,6 +82,10 @@ impl Drain {
         let is_passed = |at: usize| self.passed.contains(&internal.children()[at].pivot);
         let pending = |at: &usize| internal.pending(*at) > 0 && !is_passed(*at);
         for at in (0..internal.children().len()).filter(pending) {
+            // A copy of a shared child frees nothing.
+            if store.is_shared(internal, at)? && !internal.is_pruned(at) {
+                continue;
+            }
             let is_meant = match self.what {
                 Buffers::All => true,
                 // An unreadable run is passed over when its buffer is to be flushed.
@@ -180,13 +184,11 @@ impl Balance {
         let Site { tree, key, height } = drain.lowest().clone();
         let node = shape::node_at(store, tree, &key, height).and_then(|id| store.node(id));
         let Some(node) = self.skip_unreadable(node)? else {
-            let end = shape::unreadable_until(store, tree, &key, height)?;
-            match drain.advance(store, end.as_ref())? {
-                true => self.draining = Some(drain),
-                false => self.waiting.append(&mut drain.small),
-            }
-            return Ok(());
+            return self.drain_behind(store, drain);
         };
+        if node.height() > height {
+            return self.drain_behind(store, drain);
+        }
         let id = node.id();
         let more = match &*node {
             Node::Internal(internal) if internal.height == height => {
@@ -223,6 +225,17 @@ impl Balance {
             _ => drain.advance(store, None)?,
         };
         match more {
+            true => self.draining = Some(drain),
+            false => self.waiting.append(&mut drain.small),
+        }
+        Ok(())
+    }
+
+    /// Goes on with a drain behind the node that it cannot read, or behind the shared one above it.
+    fn drain_behind(&mut self, store: &Store, mut drain: Drain) -> Result<()> {
+        let Site { tree, key, height } = drain.lowest().clone();
+        let end = shape::unchangeable_until(store, tree, &key, height)?;
+        match drain.advance(store, end.as_ref())? {
             true => self.draining = Some(drain),
             false => self.waiting.append(&mut drain.small),
         }
@@ -272,6 +285,7 @@ impl Balance {
             let Site { tree, key, height } = drain.lowest();
             let node = store.node(shape::node_at(store, *tree, key, *height)?)?;
             if let Node::Internal(internal) = &*node
+                && internal.height == *height
                 && let Some(at) = drain.next_child(store, internal)?
             {
                 touched.path(drain.lowest())?;
@@ -304,7 +318,9 @@ impl Touched<'_> {
         while let Some(internal) = way.above(site.height) {
             let at = internal.child_for(&site.key);
             self.add(way.node(), 0);
-            way.enter(at, Use::Other)?;
+            if !way.enter_alone(at)? {
+                break;
+            }
         }
         self.add(way.node(), 0);
         Ok(way.node().clone())
@@ -326,6 +342,9 @@ impl Touched<'_> {
             let Need { blocks, .. } = &mut self.dirty.need;
             *blocks = blocks.saturating_sub((pending / BLOCK_SIZE) as u64);
         }
+        if self.store.is_shared(internal, at)? {
+            self.copied(&child);
+        }
         self.add(&child, if is_dirty { growth } else { pending + growth });
         self.pieces(pending + growth);
         Ok(())
@@ -343,12 +362,27 @@ impl Touched<'_> {
                 let node = self.path(site)?;
                 self.child(&node, *at)?;
             }
+            CarveStep::Own { site, at, .. } => {
+                let node = self.path(site)?;
+                if let Node::Internal(internal) = &*node {
+                    let child = self.store.child(internal, *at)?;
+                    self.copied(&child);
+                    self.add(&child, 0);
+                }
+            }
             CarveStep::Divide(site) => {
                 let node = self.path(site)?;
                 self.pieces(node_bytes(&node));
             }
         }
         Ok(())
+    }
+
+    /// Adds what the copy of a shared child changes besides: the table entries of its children, one page each. The old
+    /// node does not become free.
+    fn copied(&mut self, child: &Node) {
+        self.dirty.nodes += child.internal().map_or(0, |child| child.children().len() as u64);
+        self.is_held = true;
     }
 
     /// Adds the nodes that splits create when a leaf receives `taken` bytes

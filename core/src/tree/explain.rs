@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::descent::Descent;
 use crate::error::Result;
-use crate::format::{Bounds, Entry};
+use crate::format::{Bounds, Entry, Lens};
 use crate::ids::*;
 use crate::node::{Node, Pending};
 use crate::store::{Store, Use};
@@ -27,7 +27,7 @@ pub struct Stop {
     pub node: NodeId,
     /// Its height.
     pub height: Height,
-    /// The keys that it is responsible for.
+    /// The keys that it is responsible for, as they are in the node.
     pub bounds: Bounds,
     /// Its table entry; `None` if it is only in memory.
     pub entry: Option<Entry>,
@@ -48,6 +48,8 @@ pub struct Chosen {
     pub child: NodeId,
     /// The keys between the pivots on either side.
     pub bounds: Bounds,
+    /// What replaces the prefix of keys on the way to it.
+    pub lens: Option<Lens>,
 }
 
 /// Explains the value of `key`.
@@ -57,24 +59,26 @@ pub fn explain(store: &Store, tree: TreeId, key: &[u8]) -> Result<Explanation> {
     let mut descent = Descent::new(store, tree)?;
     let stored = loop {
         let node = descent.node();
+        let key = descent.lens().down(key);
         let entry = store.table.get(node.id())?;
         let (id, height, bounds) = (node.id(), node.height(), node.bounds().clone());
         let stop = |chosen, messages| Stop { node: id, height, bounds, entry, chosen, messages };
         match &**node {
             Node::Leaf(leaf) => {
-                let stored = leaf.get(&store.disk, key)?;
+                let stored = leaf.get(&store.disk, &key)?;
                 way.push(stop(None, Vec::new()));
                 break stored;
             }
             Node::Internal(internal) => {
-                let index = internal.child_for(key);
+                let index = internal.child_for(&key);
                 let chosen = Chosen {
                     index,
                     children: internal.children().len(),
                     child: internal.children()[index].id,
                     bounds: internal.child_bounds(index),
+                    lens: internal.children()[index].lens.as_deref().cloned(),
                 };
-                let mut messages = internal.pending_for(&store.disk, key)?;
+                let mut messages = internal.pending_for(&store.disk, &key)?;
                 messages.reverse();
                 let messages = messages.into_iter().map(|message| (message, None)).collect();
                 way.push(stop(Some(chosen), messages));

@@ -242,7 +242,11 @@ impl<'a, 'm> Plan<'a, 'm> {
         let child = internal.children()[at].id;
         let open = match way.open {
             Some(open) => open,
-            None => internal.pending(at) == 0 && store.is_dirty(child),
+            None => {
+                internal.pending(at) == 0
+                    && store.is_dirty(child)
+                    && !store.is_shared(internal, at)?
+            }
         };
         let limit = store.geometry.growth_at_once();
         let growth = |message: &&Numbered<'m>| {

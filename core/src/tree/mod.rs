@@ -11,6 +11,9 @@ mod explain;
 mod inject;
 mod prune;
 mod shape;
+mod share;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -27,7 +30,12 @@ pub use cursor::{Cursor, KeyScan, PlaceScan, Scan, ValuePlace, lay_over, pending
 pub use drain::Buffers;
 pub use explain::{Chosen, Explanation, Stop, explain};
 pub use inject::{Ordered, inject};
-pub(crate) use shape::node_at;
+pub(crate) use share::splice;
+
+/// The node of height 1 on the way to `key`, or the root if it is a leaf, in a tree where nothing is shared.
+pub(crate) fn parent_of_leaf(store: &Store, tree: TreeId, key: &[u8]) -> Result<Arc<Node>> {
+    Descent::new(store, tree)?.to(key, Height(1))
+}
 
 /// Puts an empty tree into a new store.
 pub fn create(store: &mut Store, tree: TreeId) {
@@ -42,17 +50,19 @@ pub fn get(store: &Store, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>> {
     let mut way = Descent::new(store, tree)?;
     let mut above = None;
     loop {
+        let below = way.lens().down(key);
         match &**way.node() {
             Node::Leaf(leaf) => {
-                let value = store.reading(way.node(), || leaf.get(&store.disk, key))?;
+                let value = store.reading(way.node(), || leaf.get(&store.disk, &below))?;
                 return Ok(above.map_or(value.clone(), |above: Action| above.apply(value.as_ref())));
             }
             Node::Internal(internal) => {
-                above = store.reading(way.node(), || internal.lookup(&store.disk, key, above))?;
+                above =
+                    store.reading(way.node(), || internal.lookup(&store.disk, &below, above))?;
                 if let Some(above) = above.as_ref().filter(|above| above.decides()) {
                     return Ok(above.apply(None));
                 }
-                let at = internal.child_for(key);
+                let at = internal.child_for(&below);
                 way.enter(at, Use::Other)?;
             }
         }

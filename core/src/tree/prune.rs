@@ -3,13 +3,15 @@
 //! Each range delete moves down to the leaves in steps that look at one node. The superblock of a checkpoint lists the
 //! prunes left, since range deletes may be pending in nodes that no later step would look at.
 
+use std::ops::Range;
+
 use super::balance::Balance;
 use super::shape;
 use crate::error::Result;
 use crate::format::limits::PRUNES_MAX;
 use crate::format::{Key, PruneRange};
 use crate::ids::*;
-use crate::node::Node;
+use crate::node::{Internal, Node};
 use crate::store::Store;
 use crate::tuning::PRUNES_WAITING;
 
@@ -96,17 +98,24 @@ impl Balance {
         internal.load_ranges(&store.disk)?;
         // The tree may have become lower since.
         let height = height.min(internal.height);
-        let end = internal.bounds.hi.clone().filter(|end| *end < hi);
-        let mut within = internal.children_within(&key, end.as_ref().unwrap_or(&hi));
-        let moves = |at: &usize| internal.pending(*at) > 0 && internal.has_ranges(*at);
-        let next = if height > Height(1)
-            && let Some(child) = within.find(moves)
+        let is_above = internal.height > height.max(Height(1));
+        let end = match is_above {
+            // Below the shared node nothing changes.
+            true => internal.child_bounds(internal.child_for(&key)).hi,
+            false => internal.bounds.hi.clone(),
+        };
+        let end = end.filter(|end| *end < hi);
+        let within = internal.children_within(&key, end.as_ref().unwrap_or(&hi));
+        let next = if !is_above
+            && height > Height(1)
+            && let Some(child) = first_to_flush(store, internal, within)?
         {
             drop(node);
             let (_, pivot) = shape::move_buffer(store, id, child)?;
             self.enqueue(tree, &pivot, Height(height.0 - 1));
             (height, key)
-        } else if height == Height(1)
+        } else if !is_above
+            && height == Height(1)
             && let Some(leaves) = internal.covered()
         {
             drop(node);
@@ -114,7 +123,7 @@ impl Balance {
             shape::collapse(store, id, leaves)?;
             (height, key)
         } else {
-            if height == Height(0) {
+            if height == Height(0) && !is_above {
                 self.enqueue(tree, &key, internal.height);
             }
             match (end, height.0.checked_sub(1)) {
@@ -126,4 +135,20 @@ impl Balance {
         self.pruning.push(Prune { tree, lo, hi, at: Some(next) });
         Ok(dropped)
     }
+}
+
+/// The first of some children for which range deletes are pending. A shared child is not copied for a delete of a part
+/// of it.
+fn first_to_flush(
+    store: &Store,
+    internal: &Internal,
+    within: Range<usize>,
+) -> Result<Option<usize>> {
+    for at in within {
+        let has_ranges = internal.pending(at) > 0 && internal.has_ranges(at);
+        if has_ranges && (internal.is_pruned(at) || !store.is_shared(internal, at)?) {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
 }

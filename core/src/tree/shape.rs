@@ -6,24 +6,26 @@
 
 use std::ops::Range;
 
-use super::Balance;
+use super::balance::Site;
 use super::descent::Descent;
+use super::{Balance, share};
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::HEIGHT_MAX;
 use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::{Internal, Leaf, Node, SharedInternal};
-use crate::store::{Store, Use};
+use crate::store::Store;
 use crate::tuning::CHILDREN_MIN;
 
-/// The node of height `height` on the way to `key`; the root if the tree is lower.
-pub(crate) fn node_at(store: &Store, tree: TreeId, key: &[u8], height: Height) -> Result<NodeId> {
+/// The node of height `height` on the way to `key`, for a change; the root if the tree is lower, and the last node above
+/// one that is shared.
+pub(super) fn node_at(store: &Store, tree: TreeId, key: &[u8], height: Height) -> Result<NodeId> {
     Ok(Descent::new(store, tree)?.to(key, height)?.id())
 }
 
-/// The end of the first unreadable node on the path to one of height `height`; `None` if that node is the last one. If
-/// all can be read, the end of the node found.
-pub(super) fn unreadable_until(
+/// The end of the first node on the path to one of height `height` that is unreadable or shared; `None` if that node is
+/// the last one. If there is none, the end of the node found.
+pub(super) fn unchangeable_until(
     store: &Store,
     tree: TreeId,
     key: &[u8],
@@ -33,16 +35,17 @@ pub(super) fn unreadable_until(
     while let Some(internal) = way.above(height) {
         let at = internal.child_for(key);
         let end = internal.child_bounds(at).hi;
-        match way.enter(at, Use::Other) {
+        match way.enter_alone(at) {
             Err(error) if error.is_unreadable() => return Ok(end),
-            entered => entered?,
+            Ok(false) => return Ok(end),
+            entered => drop(entered?),
         }
     }
     Ok(way.node().bounds().hi.clone())
 }
 
-/// The parent of the node of height `height` on the way to `key`, and the node's index there. There is no other parent
-/// (invariant 6).
+/// The parent of the node of height `height` on the way to `key`, and the node's index there. The node is not shared, so
+/// there is no other parent (invariant 6).
 fn parent_of(
     store: &Store,
     tree: TreeId,
@@ -56,7 +59,8 @@ fn parent_of(
 }
 
 /// Flushes the buffer for child `at` of node `id` to the child. Returns the child and its pivot. A leaf that a range
-/// delete covers entirely is not read (leaf pruning, BetrFS 0.2 §5.2).
+/// delete covers entirely is not read (leaf pruning, BetrFS 0.2 §5.2). A shared child is replaced first: by a copy, or if
+/// a range delete covers it by an empty subtree.
 ///
 /// A leaf takes updates only until they have created values worth
 /// [`Geometry::growth_at_once`](crate::store::Geometry::growth_at_once) bytes: a short patch may create a long value.
@@ -69,21 +73,26 @@ pub(super) fn move_buffer(store: &mut Store, id: NodeId, at: usize) -> Result<(N
         return Ok((child, pivot));
     }
     let (tree, height, bounds) = (internal.tree, internal.height, internal.child_bounds(at));
-    if height == Height(1) && internal.has_ranges(at) {
+    let shared = store.is_shared(&internal, at)?;
+    if (shared || height == Height(1)) && internal.has_ranges(at) {
         // They may have been written and evicted since.
         internal.load_ranges(&store.disk)?;
     }
-    let pruned = height == Height(1) && internal.is_pruned(at);
+    let pruned = (shared || height == Height(1)) && internal.is_pruned(at);
     if !pruned {
         store.child(&internal, at)?;
     }
     drop(internal);
     // All that can fail comes first: a message that is in neither node would be lost. Entries that a pending message
     // deletes may go before it.
-    match pruned {
-        true => store.empty_leaf(child, tree, bounds)?,
-        false => open_leaf(store, child)?,
+    match (pruned, shared) {
+        (true, true) => share::replace_by_empty(store, id, at)?,
+        (true, false) => store.empty_leaf(child, tree, bounds)?,
+        (false, true) => share::own(store, id, at)?,
+        (false, false) => {}
     }
+    let child = store.internal(id)?.children()[at].id;
+    open_leaf(store, child)?;
     let growth = if height == Height(1) { store.geometry.growth_at_once() } else { usize::MAX };
     let batch = store.edit_internal(id, |internal, disk| internal.take_buffer(disk, at, growth))?;
     let now = store.tick();
@@ -138,11 +147,10 @@ pub(super) fn covers_leaves(store: &Store, tree: TreeId, lo: &Key, hi: &Key) -> 
             };
             return Ok(children.into_iter().any(inside));
         }
-        if children.len() == 2 {
-            // The two leaves at the boundary may be covered.
+        // The two leaves at the boundary may be covered, and so may any below a shared node.
+        if children.len() == 2 || !way.enter_alone(children.start)? {
             return Ok(true);
         }
-        way.enter(children.start, Use::Other)?;
     }
     Ok(false)
 }
@@ -154,12 +162,15 @@ pub(super) fn collapse(store: &mut Store, id: NodeId, leaves: Range<usize>) -> R
     let (tree, lo) = (internal.tree, internal.children()[leaves.start].pivot.clone());
     let bounds = Bounds { lo, hi: internal.child_bounds(leaves.end - 1).hi };
     let ids: Vec<NodeId> = internal.children()[leaves.clone()].iter().map(|c| c.id).collect();
+    let first_is_shared = store.is_shared(&internal, leaves.start)?;
     drop(internal);
     // All that can fail comes first.
     ids.iter().try_for_each(|leaf| store.expect_leaf(*leaf, tree))?;
-    store.edit_internal(id, |internal, disk| internal.collapse(disk, leaves))?;
-    store.empty_leaf(ids[0], tree, bounds)?;
-    ids[1..].iter().try_for_each(|leaf| store.discard_leaf(*leaf, tree))
+    let empty = if first_is_shared { store.new_id()? } else { ids[0] };
+    store.edit_internal(id, |internal, disk| internal.collapse(disk, leaves, empty))?;
+    store.empty_leaf(empty, tree, bounds)?;
+    let gone = if first_is_shared { &ids[..] } else { &ids[1..] };
+    gone.iter().try_for_each(|leaf| store.remove_reference(*leaf, tree, Height(0)))
 }
 
 /// Reads all entries of a leaf.
@@ -267,7 +278,8 @@ fn link(
         internal.add_children(at, edges);
         Ok(())
     })?;
-    match parent == tree.root() && balance.keeps_root_wide(tree, height) {
+    let above = Site { tree, key: key.clone(), height: Height(height.0 + 1) };
+    match balance.keeps_wide(&above, parent == tree.root()) {
         true => Ok(()),
         false => split_if_wide(store, balance, parent, key),
     }
@@ -484,11 +496,18 @@ fn fit_together(store: &Store, parent: NodeId, left: usize) -> Result<bool> {
     let internal = store.internal(parent)?;
     // A leaf that range deletes cover is empty once its buffer is flushed, so it is not read.
     let has_ranges = internal.has_ranges(left) || internal.has_ranges(left + 1);
-    if internal.height == Height(1) && has_ranges {
+    let looks = internal.height == Height(1) && has_ranges;
+    if looks {
         internal.load_ranges(&store.disk)?;
-        if internal.is_pruned(left) || internal.is_pruned(left + 1) {
-            return Ok(true);
+    }
+    let pruned = [left, left + 1].map(|at| looks && internal.is_pruned(at));
+    for (at, pruned) in [left, left + 1].into_iter().zip(pruned) {
+        if !pruned && store.is_shared(&internal, at)? {
+            return Ok(false);
         }
+    }
+    if pruned.contains(&true) {
+        return Ok(true);
     }
     let pair = (store.child(&internal, left)?, store.child(&internal, left + 1)?);
     Ok(match (&*pair.0, &*pair.1) {
@@ -528,6 +547,9 @@ fn children_of(store: &Store, id: NodeId) -> Result<usize> {
 fn shrink(store: &mut Store, balance: &mut Balance, tree: TreeId) -> Result<()> {
     let root = tree.root();
     while children_of(store, root)? == 1 {
+        if store.is_shared(&*store.internal(root)?, 0)? {
+            return Ok(());
+        }
         let (child, pivot) = move_buffer(store, root, 0)?;
         if is_pending(store, root, 0)? {
             balance.enqueue(tree, &pivot, Height(0));

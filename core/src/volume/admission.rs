@@ -66,7 +66,7 @@ impl Trees {
         let store = &self.store;
         store.space.has(
             store.checkpoint_need()
-                + usual_step_need(store.geometry, image_blocks, store.inflow().growth.bytes)
+                + usual_step_need(store, image_blocks)
                 + kept_for(store, image_blocks, claim),
         )
     }
@@ -385,11 +385,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether range deletes may cover leaves that still exist, and there is space to drop them
-    /// ([`Volume::prune_some`]).
+    /// Whether range deletes may cover leaves that still exist, or nodes without edges wait to be freed, and there is
+    /// space to drop them ([`Volume::prune_some`]).
     pub fn can_prune(&self) -> bool {
-        let balance = &self.trees.wait().balance;
-        balance.can_prune() && !balance.is_draining() && self.has_room_for_prune()
+        let Trees { store, balance, .. } = self.trees.wait();
+        let any = balance.can_prune() || store.can_free();
+        any && !balance.is_draining() && self.has_room_for_prune()
     }
 
     /// Drops some of the leaves that range deletes cover entirely; looks at no more than 16 nodes. Returns whether
@@ -416,7 +417,10 @@ impl Volume {
         let mut steps = 0;
         while steps < most && self.can_prune() {
             let Trees { store, balance, .. } = self.trees.wait_mut();
-            self.counters.pruned += balance.prune(store)?;
+            match balance.can_prune() {
+                true => self.counters.pruned += balance.prune(store)?,
+                false => store.free_dying()?,
+            }
             while !self.trees.wait().balance.is_settled() && self.has_room_for_prune() {
                 self.trees.wait_mut().step()?;
             }
@@ -453,8 +457,7 @@ impl Volume {
             return self.has_room_for_step(Claim::Frees);
         }
         let (store, blocks) = (&self.trees.wait().store, self.superblock.image_blocks);
-        let step = usual_step_need(store.geometry, blocks, store.inflow().growth.bytes);
-        store.space.has(store.checkpoint_need() + step)
+        store.space.has(store.checkpoint_need() + usual_step_need(store, blocks))
     }
 
     /// As [`Volume::has_room_for_step`], with the exact nodes that the next step dirties.

@@ -2,8 +2,9 @@
 
 use super::Volume;
 use super::reserve::Claim;
+use super::trees::Trees;
 use crate::error::{Error, Result};
-use crate::format::Key;
+use crate::format::{Bounds, Key};
 use crate::ids::*;
 
 impl Volume {
@@ -15,6 +16,18 @@ impl Volume {
         for (tree, key) in keys {
             self.trees.wait_mut().balance.carve(*tree, key);
         }
+        self.finish_carve()
+    }
+
+    /// Makes the ends of ranges boundaries of nodes below some height, and flushes what is pending for the ranges into
+    /// those nodes. Returns the height; a node of this height has each range as consecutive children.
+    pub(super) fn carve_apart(&mut self, tree: TreeId, ranges: &[&Bounds]) -> Result<Height> {
+        let Trees { store, balance, .. } = self.trees.wait_mut();
+        let height = balance.carve_apart(store, tree, ranges)?;
+        self.finish_carve().map(|()| height)
+    }
+
+    fn finish_carve(&mut self) -> Result<()> {
         let carved = self.carve_all();
         if carved.is_err() {
             self.end_carve();

@@ -344,6 +344,7 @@ impl Volume {
             log_nonce,
             holds,
             prunes: self.trees.wait().balance.prunes_left(),
+            dying: self.trees.wait().store.dying(),
             ..self.superblock.clone()
         };
         let (identity, identify) = match (self.larger.take(), self.unidentified) {

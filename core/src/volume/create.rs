@@ -167,6 +167,7 @@ pub(super) fn unborn(
         log_epoch: Epoch(0),
         log_nonce: Nonce(0),
         prunes: Vec::new(),
+        dying: 0,
         holds: HoldsRoot::default(),
     }
 }

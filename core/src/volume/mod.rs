@@ -13,6 +13,7 @@
 mod admission;
 mod carve;
 mod checkpoint;
+mod clone;
 mod commit;
 mod counters;
 mod create;

@@ -254,7 +254,7 @@ impl Volume {
             _ => Space::load(&disk, &superblock)?,
         };
         let table = Table::open(disk.clone(), identity.volume, superblock.table);
-        let table = table.with_nodes(superblock.nodes);
+        let table = table.with_nodes(superblock.nodes).sharing(superblock.features.shares());
         let parts = Parts { disk, identity, superblock, newest, space, table };
         Volume::of_parts(parts, options, survey)
     }
@@ -289,9 +289,14 @@ impl Volume {
             false => options.nonces,
         };
         let birth = Birth { epoch, nonce: Nonce(nonces()), ..superblock.birth };
+        let dying = match options.mode {
+            Mode::ReadWrite => table.dying(superblock.dying)?,
+            Mode::ReadOnly | Mode::Checkpoint => Vec::new(),
+        };
         let store =
             Store::new(disk, space, table, geometry, birth, superblock.next_node, options.cache)
-                .with_inflow(superblock.inflow);
+                .with_inflow(superblock.inflow)
+                .with_dying(dying);
         let (head, group) = survey.map_or((0, 1), |survey| (survey.next_unit, survey.next_group));
         let access = match options.mode {
             Mode::ReadWrite => Access::ReadWrite { logged: true, fenced: false },
@@ -383,8 +388,8 @@ fn check_features(superblock: &Superblock, options: &OpenOptions) -> Result<()> 
         };
         return Err(Error::Input(text.into()));
     }
-    if features.read_only != 0 && options.mode == Mode::ReadWrite {
-        let bits = features.read_only;
+    let bits = features.unknown_read_only();
+    if bits != 0 && options.mode == Mode::ReadWrite {
         return Err(Error::Unsupported(format!("features {bits:#x}, which allow reading only")));
     }
     Ok(())

@@ -119,13 +119,19 @@ fn level_need(geometry: Geometry, image_blocks: u64) -> Need {
     Need::of_image(geometry.internal_bytes_max(image_blocks)) + Need { blocks: 1, maps: 1 }
 }
 
-/// The most that an ordinary step dirties: three internal nodes, two of which merge, and a few leaves, which may grow
-/// by `growth` bytes.
-pub(super) fn usual_step_need(geometry: Geometry, image_blocks: u64, growth: u64) -> Need {
-    let growth = growth.min(geometry.growth_at_once() as u64);
+/// The most that an ordinary step dirties: three internal nodes, two of which merge, and a few leaves, which may grow.
+/// Where nodes are shared, a copy of one, and the table entries of its children; as much for a node that is freed.
+pub(super) fn usual_step_need(store: &Store, image_blocks: u64) -> Need {
+    let geometry = store.geometry;
+    let growth = store.inflow().growth.bytes.min(geometry.growth_at_once() as u64);
     let largest = u64::from(geometry.between_size(image_blocks));
     let bytes = 4 * u64::from(geometry.leaf_size) + 3 * largest + largest / 4 + growth;
-    need_of(geometry, bytes, u64::MAX) + Need::of_blocks(OPERATION_BLOCKS)
+    let need = need_of(geometry, bytes, u64::MAX) + Need::of_blocks(OPERATION_BLOCKS);
+    let (children, _) = geometry.edges_max();
+    match store.table.shares() {
+        true => need + level_need(geometry, image_blocks) + Need::of_blocks(2 * children as u64),
+        false => need,
+    }
 }
 
 /// The space that the messages of an operation need.

@@ -62,7 +62,7 @@ impl Volume {
             error_met: false,
         };
         let space = Space::empty(disk.clone(), &layout);
-        let table = Table::open(disk.clone(), volume, root);
+        let table = Table::open(disk.clone(), volume, root).sharing(true);
         let newest = superblock.birth.epoch;
         let parts = Parts { disk, identity, superblock, newest, space, table };
         let options = OpenOptions::new(Mode::Checkpoint, Box::new(|| 0));

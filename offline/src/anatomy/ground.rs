@@ -388,7 +388,9 @@ pub fn keys_at(
     address: &Address,
 ) -> Result<Option<(TreeId, Bounds)>> {
     let volume = superblock.birth.volume;
-    let entry_of = |id: NodeId| Table::open(disk.clone(), volume, superblock.table).get(id);
+    let table = Table::open(disk.clone(), volume, superblock.table);
+    let table = table.sharing(superblock.features.shares());
+    let entry_of = |id: NodeId| table.get(id);
     let (entry, byte, run) = match address {
         Address::Node(id) => (entry_of(*id)?, None, None),
         Address::Byte(byte) => {

@@ -148,7 +148,12 @@ pub(super) fn tower(mut forge: Forge) -> Vec<u8> {
     forge.put_leaf(free[0], DATA, Bounds::default(), &[], &[]);
     for height in 1..=16 {
         let id = if height == 16 { DATA.root() } else { free[height] };
-        let child = ChildRef { id: free[height - 1], first_run: RunSeq(0), pivot: Key::default() };
+        let child = ChildRef {
+            id: free[height - 1],
+            first_run: RunSeq(0),
+            pivot: Key::default(),
+            lens: None,
+        };
         let head = InternalHead {
             id,
             tree: DATA,
@@ -172,7 +177,12 @@ pub(super) fn many_children(mut forge: Forge) -> Vec<u8> {
         for number in 0..9000u32 {
             let pivot = [&last.pivot[..], &number.to_be_bytes()].concat();
             let id = NodeId(1_000_000 + u64::from(number));
-            head.children.push(ChildRef { id, first_run: RunSeq(0), pivot: key(&pivot) });
+            head.children.push(ChildRef {
+                id,
+                first_run: RunSeq(0),
+                pivot: key(&pivot),
+                lens: None,
+            });
         }
     });
     forge.seal()

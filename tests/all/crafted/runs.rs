@@ -195,7 +195,12 @@ pub(super) const CASES: &[Case] = &[
         for number in 0..10_000u32 {
             let pivot = key(&[&last.pivot[..], &number.to_be_bytes()].concat());
             let id = NodeId(1_000_000 + u64::from(number));
-            head.children.push(ChildRef { id, first_run: RunSeq(0), pivot: pivot.clone() });
+            head.children.push(ChildRef {
+                id,
+                first_run: RunSeq(0),
+                pivot: pivot.clone(),
+                lens: None,
+            });
             slices.push((head.children.len() as u16 - 1, vec![(pivot, message(1, b""))]));
         }
         head.next_run.0 += 1;

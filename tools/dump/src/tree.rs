@@ -16,6 +16,7 @@ use crate::sum::{NodeNumbers, Sum};
 pub(crate) fn table(image: &Image) -> Table {
     let root: TableRoot = image.superblock.table;
     Table::open(image.disk.clone(), image.superblock.birth.volume, root)
+        .sharing(image.superblock.features.shares())
 }
 
 /// Shows one line per node, parents before their children, then one line per height.
@@ -27,9 +28,19 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
         let mut waiting = vec![(tree.root(), 0usize)];
         output.line(io, format_args!("{tree} tree"), || json!({ "tree": tree.to_string() }))?;
         while let Some((id, depth)) = waiting.pop() {
-            // One parent (invariant 6).
             if !seen.insert(id) {
-                output.damage(io, &id.to_string(), "was shown before: a cycle, or two parents")?;
+                if !image.superblock.features.shares() {
+                    // One parent (invariant 6).
+                    let text = "was shown before: a cycle, or two parents";
+                    output.damage(io, &id.to_string(), text)?;
+                    continue;
+                }
+                let indent = "  ".repeat(depth.min(32));
+                output.line(
+                    io,
+                    format_args!("{indent}{id} shared, see above"),
+                    || json!({ "node": id.0, "shared": true }),
+                )?;
                 continue;
             }
             let entry = match table.get(id) {

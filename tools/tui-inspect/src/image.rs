@@ -229,7 +229,8 @@ impl Image {
     /// The allocation table of the moment.
     pub(crate) fn table(&self, work: &Arc<Work>) -> Result<Table, String> {
         let superblock = self.superblock()?;
-        Ok(Table::open(self.disk(work), superblock.birth.volume, superblock.table))
+        let table = Table::open(self.disk(work), superblock.birth.volume, superblock.table);
+        Ok(table.sharing(superblock.features.shares()))
     }
 
     /// The use of every block; computed once.

@@ -16,7 +16,7 @@ use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::{Child, Node};
 use crate::store::Store;
-use crate::tree::node_at;
+use crate::tree::parent_of_leaf;
 
 /// 128 leaves: advised to the kernel before they are read.
 const ANNOUNCED: usize = 128;
@@ -119,8 +119,7 @@ impl InOrder<'_> {
     }
 
     fn below_next_parent(&mut self, from: &Key) -> Result<()> {
-        let parent = node_at(self.store, self.tree, from, Height(1))?;
-        let parent = self.store.node(parent)?;
+        let parent = parent_of_leaf(self.store, self.tree, from)?;
         self.next = parent.bounds().hi.clone();
         match &*parent {
             Node::Leaf(leaf) => {

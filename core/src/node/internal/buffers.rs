@@ -82,9 +82,9 @@ impl Internal {
         Ok(taken)
     }
 
-    /// Replaces consecutive children by the first of them, `children.start`. All their keys are deleted; messages
-    /// younger than the delete stay pending.
-    pub fn collapse(&mut self, disk: &Disk, children: Range<usize>) -> Result<()> {
+    /// Replaces consecutive children by node `id`. All their keys are deleted; messages younger than the delete stay
+    /// pending.
+    pub fn collapse(&mut self, disk: &Disk, children: Range<usize>, id: NodeId) -> Result<()> {
         let mut younger = Sorted::default();
         for at in children.clone() {
             let bounds = self.child_bounds(at);
@@ -106,6 +106,7 @@ impl Internal {
         self.open.drain(children.start + 1..children.end);
         self.open[children.start] = Batch::of_points(younger);
         self.flushed(children.start);
+        self.replace_child(children.start, id);
         Ok(())
     }
 

@@ -51,15 +51,15 @@ impl Internal {
     /// Marks the sealed messages for child `at` as flushed, and evicts them.
     pub(super) fn flushed(&mut self, at: usize) {
         let child = &mut self.children[at];
-        let flushed = Child::new(child.id, child.pivot.clone(), self.next_run);
-        for share in std::mem::replace(child, flushed).shares {
+        let emptied = child.emptied(self.next_run);
+        for share in std::mem::replace(child, emptied).shares {
             self.runs[usize::from(share.run)].forget(share.slices());
         }
     }
 
     fn drop_runs(&mut self) -> Vec<Retired> {
         for child in &mut self.children {
-            *child = Child::new(child.id, child.pivot.clone(), RunSeq(0));
+            *child = child.emptied(RunSeq(0));
         }
         self.next_run = RunSeq(0);
         let id = self.id;
@@ -185,7 +185,7 @@ mod tests {
             let children: Vec<Child> = (bounds.iter().zip(0..))
                 .map(|(pivot, at)| {
                     let first_run = RunSeq(u64::from(is_taken(at)));
-                    Child::new(NodeId(5 + at as u64), key(pivot), first_run)
+                    Child::new(NodeId(5 + at as u64), key(pivot), None, first_run)
                 })
                 .collect();
             let live: usize = (list.iter().zip(covered))

@@ -29,10 +29,10 @@ use crate::disk::Disk;
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{KEY_MAX, MESSAGES_MAX};
 use crate::format::{
-    Action, Birth, Bounds, CHILD_BYTES, ChildRef, Growth, Inflow, InternalHead, Key, Kind,
-    MESSAGE_BYTES, Probe, RUN_BYTES, RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef, SLICE_COST,
-    SectionRef, SliceList, SliceRef, Writer, decode_ranges, encode_ranges, encode_slice,
-    push_filter, read_slice, separator, shared_prefix,
+    Action, Birth, Bounds, CHILD_BYTES, ChildRef, Growth, Inflow, InternalHead, Joined, Key, Kind,
+    Lens, MESSAGE_BYTES, Probe, RUN_BYTES, RUN_HEADER_BYTES, RangeDelete, RunHeader, RunRef,
+    SLICE_COST, SectionRef, SliceList, SliceRef, Writer, decode_ranges, encode_ranges,
+    encode_slice, push_filter, read_slice, separator, shared_prefix,
 };
 use crate::ids::*;
 use crate::pool;
@@ -42,6 +42,7 @@ pub use differences::SlicePlace;
 pub use pending::{Deed, Pending};
 pub use runs::Run;
 pub use seal::{EncodedRun, SealedNode, WrittenNode};
+pub(crate) use shape::unjoined;
 use visits::Visits;
 
 /// 256 bytes: the fixed part of a head, rounded up.
@@ -75,6 +76,8 @@ pub struct Child {
     pub id: NodeId,
     /// The least key that belongs to it.
     pub pivot: Key,
+    /// What replaces the prefix of keys on the way to it.
+    pub lens: Option<Arc<Lens>>,
     /// The first bytes of the pivot; they decide most comparisons.
     head: u64,
     first_run: RunSeq,
@@ -112,7 +115,7 @@ impl Internal {
         bounds: Bounds,
         children: Vec<(NodeId, Key)>,
     ) -> Internal {
-        let child = |(id, pivot)| Child::new(id, pivot, RunSeq(0));
+        let child = |(id, pivot)| Child::new(id, pivot, None, RunSeq(0));
         let open = vec![Batch::default(); children.len()];
         Internal {
             id,
@@ -130,8 +133,10 @@ impl Internal {
 
     pub(crate) fn stored(head: InternalHead) -> Internal {
         let children = head.children.into_iter();
-        let children: Vec<Child> =
-            children.map(|child| Child::new(child.id, child.pivot, child.first_run)).collect();
+        let child = |child: ChildRef| {
+            Child::new(child.id, child.pivot, child.lens.map(Arc::new), child.first_run)
+        };
+        let children: Vec<Child> = children.map(child).collect();
         let runs = head.runs.into_iter().map(|reference| {
             let slices = vec![OnceLock::new(); reference.slices.len()];
             Run::new(reference, slices, OnceLock::new())
@@ -185,6 +190,15 @@ impl Internal {
     pub fn child_bounds(&self, at: usize) -> Bounds {
         let hi = self.children.get(at + 1).map(|next| next.pivot.clone());
         Bounds { lo: self.children[at].pivot.clone(), hi: hi.or_else(|| self.bounds.hi.clone()) }
+    }
+
+    /// The keys of child `at` in the child itself: those of its edge, through its lens.
+    pub fn bounds_below(&self, at: usize) -> Bounds {
+        let bounds = self.child_bounds(at);
+        match &self.children[at].lens {
+            Some(lens) => lens.bounds_down(&bounds),
+            None => bounds,
+        }
     }
 
     /// The weight of child `at`'s buffer; 0 means that it is empty.
@@ -300,7 +314,8 @@ impl Internal {
 
     /// Bytes of the edges to children in the head.
     pub fn edge_bytes(&self) -> usize {
-        self.children.iter().map(|child| CHILD_BYTES + child.pivot.len()).sum()
+        let lens = |child: &Child| child.lens.as_ref().map_or(0, |lens| lens.from().len());
+        self.children.iter().map(|child| CHILD_BYTES + child.pivot.len() + lens(child)).sum()
     }
 
     /// Adds messages for child `at`, in key order, to the open run.
@@ -453,11 +468,12 @@ fn fresh_slices(bytes: usize) -> usize {
 
 impl Child {
     /// A child for which no sealed run has a message.
-    fn new(id: NodeId, pivot: Key, first_run: RunSeq) -> Child {
+    fn new(id: NodeId, pivot: Key, lens: Option<Arc<Lens>>, first_run: RunSeq) -> Child {
         let head = Key::head(&pivot);
         Child {
             id,
             pivot,
+            lens,
             head,
             first_run,
             slices: 0,
@@ -465,6 +481,11 @@ impl Child {
             growth: Growth::default(),
             shares: Vec::new(),
         }
+    }
+
+    /// The same edge, when all messages of runs before `first_run` have been flushed.
+    fn emptied(&self, first_run: RunSeq) -> Child {
+        Child::new(self.id, self.pivot.clone(), self.lens.clone(), first_run)
     }
 
     /// The weight of its messages in sealed runs.

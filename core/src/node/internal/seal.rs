@@ -285,6 +285,7 @@ impl Internal {
                     id: child.id,
                     first_run: child.first_run,
                     pivot: child.pivot.clone(),
+                    lens: child.lens.as_deref().cloned(),
                 })
                 .collect(),
             runs: self.runs.iter().map(live).collect(),

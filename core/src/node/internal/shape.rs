@@ -2,22 +2,83 @@
 
 use super::*;
 
+/// The error where no key passes an edge and the edges above it.
+pub(crate) fn unjoined(child: NodeId) -> Error {
+    let fault = Fault::mismatch("lens", "one for keys of its parent", "another");
+    Error::corrupt(Place::Node { id: child, byte: None }, fault)
+}
+
 impl Internal {
     /// Adds children `more` to the right of child `at`, which takes over part of its keys. No sealed run may have a
     /// message for it.
     pub fn add_children(&mut self, at: usize, more: Vec<(NodeId, Key)>) {
         debug_assert_eq!(self.children[at].sealed(), 0, "a child is flushed before it is split");
         let first_run = self.next_run;
-        let child = &mut self.children[at];
-        *child = Child::new(child.id, child.pivot.clone(), first_run);
+        self.children[at] = self.children[at].emptied(first_run);
         let count = more.len();
         self.renumber(|other| if other > at { other + count } else { other });
-        let more = more.into_iter().map(|(id, pivot)| Child::new(id, pivot, first_run));
+        let more = more.into_iter().map(|(id, pivot)| Child::new(id, pivot, None, first_run));
         self.children.splice(at + 1..at + 1, more);
         self.open.splice(at + 1..at + 1, (0..count).map(|_| Batch::default()));
         for right in (at + 1..=at + count).rev() {
             self.open[right] = self.open[at].split_off(&self.children[right].pivot);
         }
+    }
+
+    /// A copy of the node with another id, and with its keys as they are above the lens of its edge. All of its messages
+    /// are in the open run.
+    pub fn copied(&self, disk: &Disk, id: NodeId, lens: Option<&Arc<Lens>>) -> Result<Internal> {
+        let mut old = self.clone();
+        let mut children = Vec::with_capacity(self.children.len());
+        let mut open = Vec::with_capacity(self.children.len());
+        for (at, child) in self.children.iter().enumerate() {
+            let messages = old.gather(disk, at)?;
+            let Some(lens) = lens else {
+                children.push(child.emptied(RunSeq(0)));
+                open.push(messages);
+                continue;
+            };
+            let joined = match &child.lens {
+                None => Some(lens.clone()),
+                Some(below) => match lens.then(below) {
+                    Joined::Lens(lens) => Some(Arc::new(lens)),
+                    Joined::Nothing => None,
+                    Joined::Never => return Err(unjoined(child.id)),
+                },
+            };
+            children.push(Child::new(child.id, lens.up(&child.pivot), joined, RunSeq(0)));
+            open.push(messages.seen_through(lens));
+        }
+        Ok(Internal {
+            id,
+            bounds: lens.map_or(self.bounds.clone(), |lens| lens.bounds_up(&self.bounds)),
+            children,
+            runs: Vec::new(),
+            open,
+            next_run: RunSeq(0),
+            loaded: Loaded::default(),
+            visits: Visits::default(),
+            ..old
+        })
+    }
+
+    /// Replaces the node that child `at` is by another one of the same keys. What is pending for it stays.
+    pub fn replace_child(&mut self, at: usize, id: NodeId) {
+        (self.children[at].id, self.children[at].lens) = (id, None);
+    }
+
+    /// Replaces consecutive children, with all that is pending for them, by others of the same keys.
+    pub fn splice(&mut self, old: Range<usize>, new: Vec<(NodeId, Key, Option<Arc<Lens>>)>) {
+        old.clone().for_each(|at| self.flushed(at));
+        let (removed, added) = (old.len(), new.len());
+        self.renumber(|other| match other {
+            _ if other >= old.end => other - removed + added,
+            _ => other.min(old.start),
+        });
+        let first_run = self.next_run;
+        let new = new.into_iter().map(|(id, pivot, lens)| Child::new(id, pivot, lens, first_run));
+        self.children.splice(old.clone(), new);
+        self.open.splice(old, (0..added).map(|_| Batch::default()));
     }
 
     /// Removes child `at + 1`, whose keys child `at` has taken over; both buffers must be empty.
@@ -26,8 +87,7 @@ impl Internal {
         self.renumber(|other| if other > at { other - 1 } else { other });
         self.children.remove(at + 1);
         self.open.remove(at + 1);
-        let child = &mut self.children[at];
-        *child = Child::new(child.id, child.pivot.clone(), self.next_run);
+        self.children[at] = self.children[at].emptied(self.next_run);
     }
 
     /// The index of the first child of the right part when a node splits near `at`: where the pivots share the shortest

@@ -19,7 +19,7 @@ use crate::error::{Error, Fault, Result};
 use crate::format::limits::{FILE_BLOCK, LEAF_MAX};
 use crate::format::{
     Action, BASEMENT_MAX, BasementRef, BasementSize, Basements, Birth, Bounds, CHUNK_BYTES,
-    ChunkRef, Chunks, EntryRef, HEAD_PADDING_MAX, Key, KeySection, Kind, LeafHead, NO_CHUNK,
+    ChunkRef, Chunks, EntryRef, HEAD_PADDING_MAX, Key, KeySection, Kind, LeafHead, Lens, NO_CHUNK,
     PartSizes, Places, SECTION_BYTES, SECTION_PADDING_MAX, Writer, chunks_of, encode_section,
     is_block, placed_chunks, section_entry_bytes, separator, shared_prefix, stand_together,
 };
@@ -181,6 +181,17 @@ impl Leaf {
             }
         }
         Ok(())
+    }
+
+    /// A copy of the leaf with another id, and with its keys as they are above the lens of its edge.
+    pub fn copied(&self, disk: &Disk, id: NodeId, lens: Option<&Lens>) -> Result<Leaf> {
+        let mut copy = Leaf { id, ..self.clone() };
+        copy.open(disk)?;
+        if let (Some(lens), Content::Open { entries, .. }) = (lens, &copy.content) {
+            let (bounds, entries) = (lens.bounds_up(&self.bounds), entries.seen_through(lens));
+            copy = Leaf::with_entries(id, self.tree, bounds, entries);
+        }
+        Ok(copy)
     }
 
     /// Builds a leaf of all readable entries within `bounds`. `lost` gets the bounds of the others.

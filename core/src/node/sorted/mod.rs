@@ -18,7 +18,7 @@ use bytes::Bytes;
 use crate::disk::class_of;
 use crate::format::limits::FILE_BLOCK;
 use crate::format::{
-    Action, Growth, Key, Kind, MessageRef, Update, apply_stages, growth_of, is_anew,
+    Action, Growth, Key, Kind, Lens, MessageRef, Update, apply_stages, growth_of, is_anew,
 };
 use crate::ids::Msn;
 use crate::tuning::{COPIED_MAX, LIST_ROOM_MIN, RECENT_MAX, WASTE_MIN};
@@ -378,6 +378,13 @@ impl Sorted {
         }
         range.for_each(|item| part.push(item));
         part
+    }
+
+    /// A copy of the list with its keys as they are above a lens.
+    pub fn seen_through(&self, lens: &Lens) -> Sorted {
+        let mut seen = Sorted::with_capacity(self.len(), self.arena());
+        self.iter().for_each(|item| seen.push(Item { key: &lens.up(item.key), ..item }));
+        seen
     }
 
     /// Copies of the keys and values within `[lo, hi)`, in one allocation. The list must have inserts only.

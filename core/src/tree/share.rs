@@ -1,0 +1,149 @@
+//! Sharing: nodes with several edges, and edges with a lens (BetrFS 0.5).
+//!
+//! Sharing is a property of the path: what is below a shared node is shared as well. What is shared never changes.
+//! Changes stop above it, and go on below once a copy of the node has taken its place there ([`own`]), one level at a
+//! time.
+
+use std::sync::Arc;
+
+use super::{Balance, shape};
+use crate::error::{Error, Fault, Place, Result};
+use crate::format::{Bounds, Joined, Lens};
+use crate::ids::*;
+use crate::node::{Internal, Leaf, Node, unjoined};
+use crate::store::Store;
+use crate::tuning::OWNED_SHARE;
+
+/// Replaces the shared child `at` of node `parent` by a copy with keys of its own, below which edges to its children
+/// are added. What is pending for the child stays.
+pub(super) fn own(store: &mut Store, parent: NodeId, at: usize) -> Result<()> {
+    let internal = store.internal(parent)?;
+    let (old, lens) = (internal.children()[at].id, internal.children()[at].lens.clone());
+    let node = store.child(&internal, at)?;
+    drop(internal);
+    // All that can fail comes first.
+    let copy = node.copied(&store.disk, store.next_node(), lens.as_ref())?;
+    let below: Vec<NodeId> = match &*node {
+        Node::Internal(internal) => internal.children().iter().map(|child| child.id).collect(),
+        Node::Leaf(_) => Vec::new(),
+    };
+    let (tree, height) = (node.tree(), node.height());
+    drop(node);
+    for id in &below {
+        if store.table.get(*id)?.is_none() {
+            let fault = Fault::Missing("the allocation table has no such node".into());
+            return Err(Error::corrupt(Place::Node { id: *id, byte: None }, fault));
+        }
+    }
+    store.make_dirty(parent)?;
+    let is_last = store.references(old)? <= 1;
+    if is_last {
+        store.prepare_to_discard(old)?;
+    }
+    let id = store.new_id()?;
+    match is_last {
+        // The edges of the old node become those of the copy.
+        true => store.discard(old)?,
+        false => {
+            store.remove_reference(old, tree, height)?;
+            below.iter().try_for_each(|id| store.add_reference(*id))?;
+        }
+    }
+    store.add(copy);
+    replace_child(store, parent, at, id)
+}
+
+/// Replaces the shared child `at` of node `parent`, whose keys are all deleted, by an empty subtree. Nothing is read.
+pub(super) fn replace_by_empty(store: &mut Store, parent: NodeId, at: usize) -> Result<()> {
+    let internal = store.internal(parent)?;
+    let (tree, height) = (internal.tree, Height(internal.height.0 - 1));
+    let (old, bounds) = (internal.children()[at].id, internal.child_bounds(at));
+    drop(internal);
+    // All that can fail comes first.
+    store.expect_node(old, tree, height)?;
+    store.make_dirty(parent)?;
+    let mut id = store.new_id()?;
+    let others = (0..height.0).map(|_| store.new_id()).collect::<Result<Vec<_>>>()?;
+    store.add(Node::Leaf(Leaf::empty(id, tree, bounds.clone())));
+    for (above, height) in others.into_iter().zip(1..) {
+        let children = vec![(id, bounds.lo.clone())];
+        let node = Internal::new(above, tree, Height(height), bounds.clone(), children);
+        store.add(Node::Internal(node));
+        id = above;
+    }
+    replace_child(store, parent, at, id)?;
+    store.remove_reference(old, tree, height)
+}
+
+fn replace_child(store: &mut Store, parent: NodeId, at: usize, id: NodeId) -> Result<()> {
+    store.edit_internal(parent, |internal, _| {
+        internal.replace_child(at, id);
+        Ok(())
+    })
+}
+
+/// Replaces the nodes below `height` within one range by further edges to those within another one, seen through
+/// `lens`. Both ranges must be carved below that height, nothing may be pending for the second one, and its nodes must
+/// have been written.
+pub(crate) fn splice(
+    store: &mut Store,
+    balance: &mut Balance,
+    (tree, height): (TreeId, Height),
+    (destination, source): (&Bounds, &Bounds),
+    lens: &Arc<Lens>,
+) -> Result<()> {
+    let below = Height(height.0 - 1);
+    let row = |store: &Store, bounds: &Bounds| {
+        let node = store.internal(shape::node_at(store, tree, &bounds.lo, height)?)?;
+        let start = node.child_for(&bounds.lo);
+        let end = bounds.hi.as_ref().map_or(node.children().len(), |hi| node.child_before(hi) + 1);
+        let is_exact = node.height == height
+            && node.children()[start].pivot == bounds.lo
+            && node.child_bounds(end - 1).hi == bounds.hi;
+        match is_exact {
+            true => Ok((node, start..end)),
+            false => Err(Error::Bug("a range that is not carved".into())),
+        }
+    };
+    let ((parent, old), (above, shown)) = (row(store, destination)?, row(store, source)?);
+    if shown.clone().any(|at| above.pending(at) > 0) {
+        return Err(Error::Bug("messages are pending for a range to be shared".into()));
+    }
+    let mut edges = Vec::with_capacity(shown.len());
+    for child in &above.children()[shown] {
+        let joined = match &child.lens {
+            None => Some(lens.clone()),
+            Some(under) => match lens.then(under) {
+                Joined::Lens(lens) => Some(Arc::new(lens)),
+                Joined::Nothing => None,
+                Joined::Never => return Err(unjoined(child.id)),
+            },
+        };
+        edges.push((child.id, lens.up(&child.pivot), joined));
+    }
+    let dropped: Vec<NodeId> =
+        parent.children()[old.clone()].iter().map(|child| child.id).collect();
+    let id = parent.id;
+    drop((parent, above));
+    // All that can fail comes first.
+    dropped.iter().try_for_each(|id| store.expect_node(*id, tree, below))?;
+    let ids: Vec<NodeId> = edges.iter().map(|(id, ..)| *id).collect();
+    for id in &ids {
+        if store.table.get(*id)?.is_none() || store.is_dirty(*id) {
+            return Err(Error::Bug(format!("{id} is to be shared, and has not been written")));
+        }
+    }
+    store.edit_internal(id, |parent, _| {
+        parent.splice(old, edges);
+        Ok(())
+    })?;
+    balance.enqueue(tree, &destination.lo, height);
+    ids.iter().try_for_each(|id| store.add_reference(*id))?;
+    dropped.iter().try_for_each(|id| store.remove_reference(*id, tree, below))
+}
+
+/// Whether a flush into a shared child should wait for more messages, since it copies the child.
+pub(super) fn is_reluctant(store: &Store, internal: &Internal, at: usize) -> bool {
+    let enough = store.geometry.leaf_size as usize / OWNED_SHARE;
+    internal.pending(at) < enough && store.is_shared(internal, at).unwrap_or(false)
+}

@@ -1,0 +1,521 @@
+//! Range clones: a range of keys is shown under another prefix as well, without a copy (BetrFS 0.5).
+//!
+//! Both ranges are carved, so that rows of nodes below the root hold exactly their keys. A checkpoint writes all nodes.
+//! Then the root gets further edges to the nodes of the source, with a lens, and the next checkpoint makes that durable.
+
+use std::sync::Arc;
+
+use super::checkpoint::Pruned;
+use super::reserve::Claim;
+use super::trees::Trees;
+use super::{Content, Volume};
+use crate::error::{Error, Result};
+use crate::format::{Bounds, Features, HoldsRoot, Key, Lens, prefix_end};
+use crate::ids::*;
+use crate::space::Need;
+use crate::tree::{self, Scan};
+
+impl Volume {
+    /// Makes `destination`·s read as `source`·s, for every s; durable when it returns. No key may begin with
+    /// `destination`, which must be no longer than `source`; neither prefix may begin with the other one, and each must
+    /// have a byte below 255. Changes of either range do not show in the other one. The time does not depend on the size
+    /// of the range.
+    pub fn clone_range(&mut self, tree: TreeId, source: &Key, destination: &Key) -> Result<()> {
+        self.ensure_ready()?;
+        let misuse = |text: &str| Error::Misuse(format!("a range cannot be cloned: {text}"));
+        let lens = Lens::new(destination.clone(), source.clone())
+            .filter(|_| !source.starts_with(destination) && !destination.starts_with(source))
+            .ok_or_else(|| misuse("the prefixes do not suit each other"))?;
+        if self.content() != Content::Keys {
+            return Err(misuse("a file system shares no nodes yet"));
+        }
+        if self.superblock.holds != HoldsRoot::default() {
+            return Err(misuse("a volume with snapshots shares no nodes yet"));
+        }
+        let range = |prefix: &Key| Bounds { lo: prefix.clone(), hi: prefix_end(prefix) };
+        let (shown, new) = (range(source), range(destination));
+        let mut scan = Scan::few(tree, new.lo.clone(), new.hi.clone());
+        if self.advance(&mut scan)?.is_some() {
+            return Err(misuse("there are keys with the new prefix"));
+        }
+        let height = self.carve_apart(tree, &[&shown, &new])?;
+        let shared = self.share((tree, height), (&new, &shown), lens);
+        self.end_carve();
+        shared?;
+        self.checkpoint_with(Pruned::None)
+    }
+
+    /// Adds edges to the carved range `shown` in the place of the carved range `new`.
+    fn share(
+        &mut self,
+        (tree, height): (TreeId, Height),
+        (new, shown): (&Bounds, &Bounds),
+        lens: Lens,
+    ) -> Result<()> {
+        self.checkpoint_with(Pruned::None)?;
+        // The node that gets the edges, and the table entries of all nodes that get or lose one.
+        let store = &self.trees.wait().store;
+        let (edges, bytes) = store.geometry.edges_max();
+        let need = Need::of_image(store.geometry.node_size as usize + 2 * bytes)
+            + Need::of_blocks(4 * edges as u64);
+        if !self.has_room(need, Claim::Takes) {
+            return Err(self.no_space(need.all()));
+        }
+        self.superblock.features.read_only |= Features::SHARED;
+        let Trees { store, balance, .. } = self.trees.wait_mut();
+        store.table.share();
+        let (place, lens) = ((tree, height), Arc::new(lens));
+        let spliced = tree::splice(store, balance, place, (new, shown), &lens);
+        self.poison_on_error(spliced)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::check::{CheckOptions, check};
+    use crate::device::{Device, MemoryDevice};
+    use crate::format::{Action, Op, RecordMessage};
+    use crate::random::Random;
+    use crate::store::{CacheBudget, Geometry};
+    use crate::volume::{CreateOptions, HoldChange, Mode, NonceSource, OpenOptions, Transaction};
+
+    type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+    const TREE: TreeId = TreeId::Data;
+
+    fn nonces(mut last: u64) -> NonceSource {
+        Box::new(move || {
+            last += 1;
+            last
+        })
+    }
+
+    fn opened(device: &Arc<dyn Device>, nonce: u64) -> Volume {
+        let cache = CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 };
+        let options = OpenOptions {
+            content: None,
+            cache,
+            ..OpenOptions::new(Mode::ReadWrite, nonces(nonce))
+        };
+        Volume::open(device.clone(), options).unwrap().0
+    }
+
+    fn volume(bytes: u64) -> (Arc<dyn Device>, Volume) {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes));
+        let options = CreateOptions {
+            geometry: Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 },
+            log_bytes: 128 << 10,
+            content: Content::Keys,
+            ..CreateOptions::new(*b"a volume of keys", bytes, nonces(0))
+        };
+        Volume::create(device.clone(), options).unwrap().checkpoint().unwrap();
+        let volume = opened(&device, 1 << 20);
+        (device, volume)
+    }
+
+    fn commit(volume: &mut Volume, messages: Vec<RecordMessage>) {
+        volume.commit(Transaction { op: Op::Raw, wall: Time::default(), messages }).unwrap();
+    }
+
+    fn put(key: &[u8], value: &[u8]) -> RecordMessage {
+        let action = Action::Insert(Bytes::copy_from_slice(value));
+        RecordMessage::Point(TREE, Key::copied(key), action)
+    }
+
+    fn contents(volume: &Volume, lo: &[u8], hi: Option<Key>) -> Model {
+        let mut found = Model::new();
+        let mut scan = Scan::new(TREE, Key::copied(lo), hi);
+        while let Some((key, value)) = volume.advance(&mut scan).unwrap() {
+            found.insert(key.to_vec(), value.to_vec());
+        }
+        found
+    }
+
+    fn assert_sound(device: &Arc<dyn Device>, name: &str) {
+        let report = check(device, CheckOptions::ALL, &mut ());
+        assert!(report.is_clean(), "{name}: {:?}", report.findings);
+    }
+
+    /// The prefixes of ranges: one or two letters.
+    fn prefix(random: &mut Random) -> Vec<u8> {
+        let len = 1 + random.below(2) as usize;
+        (0..len).map(|_| b"abcd"[random.below(4) as usize]).collect()
+    }
+
+    fn key(random: &mut Random) -> Vec<u8> {
+        let mut key = prefix(random);
+        key.extend((random.below(300) as u16).to_be_bytes());
+        key
+    }
+
+    /// Up to 20 random inserts, deletes and range deletes.
+    fn change(volume: &mut Volume, model: &mut Model, random: &mut Random) {
+        let mut messages = Vec::new();
+        for _ in 0..1 + random.below(20) {
+            let one = key(random);
+            match random.below(40) {
+                0 => {
+                    let lo = prefix(random);
+                    let hi = prefix_end(&lo).unwrap();
+                    model.retain(|key, _| !key.starts_with(&lo));
+                    messages.push(RecordMessage::RangeDelete(TREE, Key::new(lo), hi));
+                }
+                1 => {
+                    let other = key(random);
+                    let (lo, hi) = (one.clone().min(other.clone()), one.max(other));
+                    if lo < hi {
+                        model.retain(|key, _| *key < lo || *key >= hi);
+                        let (lo, hi) = (Key::new(lo), Key::new(hi));
+                        messages.push(RecordMessage::RangeDelete(TREE, lo, hi));
+                    }
+                }
+                2..8 => {
+                    model.remove(&one);
+                    messages.push(RecordMessage::Point(TREE, Key::new(one), Action::Delete));
+                }
+                _ => {
+                    let len = [0, 9, 100, 700][random.below(4) as usize];
+                    let value = random.bytes(len);
+                    messages.push(put(&one, &value));
+                    model.insert(one, value);
+                }
+            }
+        }
+        if !messages.is_empty() {
+            commit(volume, messages);
+        }
+    }
+
+    /// Clones a range at random, if there is one to be cloned; the destination is emptied first.
+    fn clone(volume: &mut Volume, model: &mut Model, random: &mut Random) -> bool {
+        let (source, destination) = (prefix(random), prefix(random));
+        if source.starts_with(&destination)
+            || destination.starts_with(&source)
+            || destination.len() > source.len()
+        {
+            return false;
+        }
+        let (from, to) = (Key::new(source.clone()), Key::new(destination.clone()));
+        if model.keys().any(|key| key.starts_with(&destination)) {
+            if random.below(3) == 0 {
+                let refused = volume.clone_range(TREE, &from, &to);
+                assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
+            }
+            let hi = prefix_end(&destination).unwrap();
+            commit(volume, vec![RecordMessage::RangeDelete(TREE, to.clone(), hi)]);
+            model.retain(|key, _| !key.starts_with(&destination));
+        }
+        volume.clone_range(TREE, &from, &to).unwrap();
+        let cloned: Vec<_> = model
+            .iter()
+            .filter(|(key, _)| key.starts_with(&source))
+            .map(|(key, value)| ([&destination[..], &key[source.len()..]].concat(), value.clone()))
+            .collect();
+        model.extend(cloned);
+        true
+    }
+
+    #[test]
+    fn clones_read_and_change_as_copies_do() {
+        for seed in 0..6 {
+            let (device, mut volume) = volume(64 << 20);
+            let mut random = Random::new(seed);
+            let mut model = Model::new();
+            let mut clones = 0;
+            for round in 0..120 {
+                let name = format!("seed {seed}, round {round}");
+                for _ in 0..random.below(12) {
+                    change(&mut volume, &mut model, &mut random);
+                }
+                if clone(&mut volume, &mut model, &mut random) {
+                    clones += 1;
+                    assert_sound(&device, &name);
+                }
+                match random.below(8) {
+                    0 => {
+                        volume.checkpoint().unwrap();
+                        assert_sound(&device, &name);
+                    }
+                    1 => {
+                        volume.drain().unwrap();
+                        volume.checkpoint().unwrap();
+                        assert_sound(&device, &name);
+                    }
+                    2 => {
+                        volume.sync().unwrap();
+                        drop(volume);
+                        volume = opened(&device, round << 30);
+                    }
+                    _ => {}
+                }
+                assert!(contents(&volume, &[], None) == model, "{name}");
+                let lo = prefix(&mut random);
+                let part = contents(&volume, &lo, prefix_end(&lo));
+                let expected = model.iter().filter(|(key, _)| key.starts_with(&lo));
+                assert!(part == expected.map(|(k, v)| (k.clone(), v.clone())).collect(), "{name}");
+                for _ in 0..20 {
+                    let key = key(&mut random);
+                    let found = volume.get(TREE, &key).unwrap();
+                    assert_eq!(found.as_deref(), model.get(&key).map(|v| &v[..]), "{name}");
+                    let explained = tree::explain(volume.store(), TREE, &key).unwrap();
+                    assert_eq!(
+                        explained.value.as_deref(),
+                        model.get(&key).map(|v| &v[..]),
+                        "{name}"
+                    );
+                }
+                assert_eq!(volume.error_passed_over(), None, "{name}");
+            }
+            assert!(clones > 30, "{clones}");
+            // Everything deleted comes back.
+            let all = RecordMessage::RangeDelete(TREE, Key::default(), Key::copied(&[0xff; 9]));
+            commit(&mut volume, vec![all]);
+            volume.drain().unwrap();
+            for _ in 0..3 {
+                volume.checkpoint().unwrap();
+            }
+            assert_sound(&device, "at the end");
+            let store = &volume.trees.wait().store;
+            assert_eq!(store.dying(), 0);
+            assert!(store.table.nodes() < 20, "{} nodes", store.table.nodes());
+        }
+    }
+
+    /// Drops all writes after the first `left` ones, as a power cut does, and reports success.
+    struct Cut {
+        device: MemoryDevice,
+        left: AtomicU64,
+        writes: AtomicU64,
+    }
+
+    impl Device for Cut {
+        fn len(&self) -> u64 {
+            self.device.len()
+        }
+
+        fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+            self.device.read_at(at, buf)
+        }
+
+        fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+            let number = self.writes.fetch_add(1, Ordering::Relaxed);
+            match number < self.left.load(Ordering::Relaxed) {
+                true => self.device.write_at(at, bytes),
+                false => Ok(()),
+            }
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            self.device.flush()
+        }
+    }
+
+    fn cut(image: &[u8], left: u64) -> Arc<Cut> {
+        let device = MemoryDevice::from(image.to_vec());
+        Arc::new(Cut { device, left: AtomicU64::new(left), writes: AtomicU64::new(0) })
+    }
+
+    /// A volume with `count` keys that begin with "a", in memory of this size.
+    fn filled(bytes: u64, count: u16, geometry: Geometry) -> Arc<MemoryDevice> {
+        let device = Arc::new(MemoryDevice::new(bytes));
+        let options = CreateOptions {
+            geometry,
+            content: Content::Keys,
+            ..CreateOptions::new(*b"a volume of keys", bytes, nonces(0))
+        };
+        Volume::create(device.clone(), options).unwrap().checkpoint().unwrap();
+        let mut volume = opened(&(device.clone() as Arc<dyn Device>), 1 << 20);
+        for first in (0..count).step_by(100) {
+            let one = |number: u16| put(&[b"a", &number.to_be_bytes()[..]].concat(), &[7; 300]);
+            commit(&mut volume, (first..(first + 100).min(count)).map(one).collect());
+        }
+        volume.drain().unwrap();
+        volume.checkpoint().unwrap();
+        device
+    }
+
+    const SMALL: Geometry =
+        Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 };
+
+    #[test]
+    fn after_a_power_cut_a_clone_is_there_or_not() {
+        let image = filled(32 << 20, 500, SMALL).snapshot();
+        let (source, destination) = (Key::copied(b"a"), Key::copied(b"b"));
+        let clone = |device: &Arc<Cut>| {
+            let device: Arc<dyn Device> = device.clone();
+            let mut volume = opened(&device, 1 << 30);
+            // Something that only the log has.
+            commit(&mut volume, vec![put(b"a\x01\x02new", b"value")]);
+            volume.sync().unwrap();
+            volume.clone_range(TREE, &source, &destination).unwrap();
+        };
+        let whole = cut(&image, u64::MAX);
+        clone(&whole);
+        let (mut before, mut after) = (0, 0);
+        for left in 0..=whole.writes.load(Ordering::Relaxed) {
+            let device = cut(&image, left);
+            // The volume may meet what it has not written.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| clone(&device)));
+            let state: Arc<dyn Device> = Arc::new(MemoryDevice::from(device.device.snapshot()));
+            let volume = opened(&state, 1 << 40);
+            let (old, new) =
+                (contents(&volume, b"a", Some(Key::copied(b"b"))), contents(&volume, b"b", None));
+            drop(volume);
+            assert!(old.len() >= 500, "{left} writes");
+            assert_sound(&state, &format!("{left} writes"));
+            match new.is_empty() {
+                true => before += 1,
+                false => {
+                    after += 1;
+                    let shown: Model =
+                        old.iter().map(|(k, v)| ([b"b", &k[1..]].concat(), v.clone())).collect();
+                    assert!(new == shown && new.len() == 501, "{left} writes");
+                }
+            }
+        }
+        assert!(before > 10 && after > 0, "{before} before, {after} after");
+    }
+
+    #[test]
+    fn a_clone_costs_as_much_for_many_keys_as_for_few() {
+        let geometry =
+            Geometry { node_size: 64 << 10, leaf_size: 16 << 10, basement_size: 4096, fanout: 16 };
+        let counts = [1000, 20_000].map(|count| {
+            let device = cut(&filled(64 << 20, count, geometry).snapshot(), u64::MAX);
+            let mut volume = opened(&(device.clone() as Arc<dyn Device>), 1 << 30);
+            // The first clone carves, and divides nodes.
+            volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(b"b")).unwrap();
+            let (nodes, used) = {
+                let store = &volume.trees.wait().store;
+                (store.table.nodes(), store.space.used_blocks())
+            };
+            device.writes.store(0, Ordering::Relaxed);
+            volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(b"c")).unwrap();
+            let store = &volume.trees.wait().store;
+            let more = (store.table.nodes() - nodes, store.space.used_blocks() - used);
+            (device.writes.load(Ordering::Relaxed), more)
+        });
+        println!("{counts:?}");
+        let [(few, (_, small)), (many, (nodes, large))] = counts;
+        assert!(many <= few + 12 && large <= small + 12 && nodes <= 8, "{counts:?}");
+    }
+
+    #[test]
+    fn what_a_clone_took_comes_back_when_it_is_deleted() {
+        for seed in 0..3 {
+            let image = filled(32 << 20, 1500, SMALL).snapshot();
+            let sides = [false, true].map(|clones| {
+                let device: Arc<dyn Device> = Arc::new(MemoryDevice::from(image.clone()));
+                let mut volume = opened(&device, 1 << 30);
+                let mut random = Random::new(seed);
+                for name in [&b"b"[..], b"c", b"d"] {
+                    if clones {
+                        volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(name)).unwrap();
+                    }
+                    for _ in 0..30 {
+                        let number = (random.below(1500) as u16).to_be_bytes();
+                        let value = random.bytes(50);
+                        let prefix: &[u8] = if clones { name } else { b"a" };
+                        if clones || random.below(2) == 0 {
+                            commit(&mut volume, vec![put(&[prefix, &number].concat(), &value)]);
+                        }
+                    }
+                }
+                let (lo, hi) = (Key::copied(b"b"), Key::copied(b"e"));
+                commit(&mut volume, vec![RecordMessage::RangeDelete(TREE, lo, hi)]);
+                for _ in 0..3 {
+                    volume.drain().unwrap();
+                    volume.checkpoint().unwrap();
+                }
+                let store = &volume.trees.wait().store;
+                assert_eq!(store.dying(), 0);
+                let height = u64::from(store.root(TREE).unwrap().height().0);
+                let found = (store.table.nodes(), height);
+                drop(volume);
+                assert_sound(&device, &format!("seed {seed}"));
+                found
+            });
+            let [(plain, height), (cloned, _)] = sides;
+            assert!(cloned <= plain + 3 * 4 * (height + 1), "seed {seed}: {sides:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_volume_refuses_a_clone_and_takes_its_removal() {
+        let device: Arc<dyn Device> = filled(8 << 20, 1500, SMALL);
+        let mut volume = opened(&device, 1 << 30);
+        volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(b"b")).unwrap();
+        let mut count = 1500;
+        for number in 0u32.. {
+            let key = [b"f", &number.to_be_bytes()[..]].concat();
+            let messages = vec![put(&key, &[3; 900])];
+            let transaction = Transaction { op: Op::Raw, wall: Time::default(), messages };
+            match volume.commit(transaction) {
+                Ok(_) => count += 1,
+                Err(error) => {
+                    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+                    break;
+                }
+            }
+        }
+        let mut refused = 0;
+        for name in b'c'..b'f' {
+            match volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(&[name])) {
+                Ok(()) => count += 1500,
+                Err(error) => {
+                    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        println!("{refused} of 3 refused");
+        assert_eq!(contents(&volume, &[], None).len(), count + 1500);
+        // The source and all that fills the volume go; the clone stays.
+        for (lo, hi) in [(&b"a"[..], &b"b"[..]), (b"c", b"g")] {
+            let delete = RecordMessage::RangeDelete(TREE, Key::copied(lo), Key::copied(hi));
+            commit(&mut volume, vec![delete]);
+        }
+        volume.drain().unwrap();
+        volume.checkpoint().unwrap();
+        volume.checkpoint().unwrap();
+        assert_eq!(contents(&volume, &[], None).len(), 1500);
+        let store = &volume.trees.wait().store;
+        assert!(store.space.used_blocks() < 700, "{}", store.space.used_blocks());
+        drop(volume);
+        assert_sound(&device, "at the end");
+    }
+
+    #[test]
+    fn what_cannot_be_cloned_is_refused() {
+        let files: Arc<dyn Device> = Arc::new(MemoryDevice::new(8 << 20));
+        let options = CreateOptions::new(*b"a file system ..", 8 << 20, nonces(0));
+        let mut files = Volume::create(files, options).unwrap();
+        let refused = files.clone_range(TREE, &Key::copied(b"a"), &Key::copied(b"b"));
+        assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
+        let device: Arc<dyn Device> = filled(8 << 20, 100, SMALL);
+        let mut volume = opened(&device, 1 << 30);
+        let before = contents(&volume, &[], None);
+        for (source, destination) in
+            [("a", "ab"), ("ab", "a"), ("a", "a"), ("a", "bc"), ("", "b"), ("a", "")]
+        {
+            let (source, destination) =
+                (Key::copied(source.as_bytes()), Key::copied(destination.as_bytes()));
+            let refused = volume.clone_range(TREE, &source, &destination);
+            assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
+        }
+        assert!(contents(&volume, &[], None) == before);
+        volume.change_holds(&HoldChange::Take("one".into())).unwrap();
+        let (source, destination) = (Key::copied(b"a"), Key::copied(b"b"));
+        assert!(volume.clone_range(TREE, &source, &destination).is_err());
+        volume.change_holds(&HoldChange::Drop("one".into())).unwrap();
+        while volume.drop_some().unwrap() {}
+        volume.clone_range(TREE, &source, &destination).unwrap();
+        assert!(volume.change_holds(&HoldChange::Take("two".into())).is_err());
+    }
+}

@@ -283,11 +283,13 @@ impl Volume {
             Ok(DrainEnd::Passed) => self.deletes_passed += std::mem::take(&mut self.deletes),
             _ => {}
         }
-        let is_held = self.trees.wait().store.space.newest_hold() > Epoch(0);
+        // Old nodes that a hold or another edge keeps do not become free.
+        let store = &self.trees.wait().store;
+        let is_shared = store.space.newest_hold() > Epoch(0) || store.table.shares();
         debug_assert!(
             result.is_err()
                 || !compact
-                || is_held
+                || is_shared
                 || self.trees.wait().store.space.used_blocks() <= most,
             "emptying buffers takes no more blocks than was set aside for it: {used} before, {} then, {most} at the most, {inflow:?}",
             self.trees.wait().store.space.used_blocks()

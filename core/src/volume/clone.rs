@@ -83,7 +83,7 @@ mod tests {
     use crate::device::{Device, MemoryDevice};
     use crate::format::{Action, Op, RecordMessage};
     use crate::random::Random;
-    use crate::store::{CacheBudget, Geometry};
+    use crate::store::{CacheBudget, Geometry, Store};
     use crate::volume::{CreateOptions, HoldChange, Mode, NonceSource, OpenOptions, Transaction};
 
     type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -489,6 +489,65 @@ mod tests {
         assert!(store.space.used_blocks() < 700, "{}", store.space.used_blocks());
         drop(volume);
         assert_sound(&device, "at the end");
+    }
+
+    /// The nodes below edges with a lens.
+    fn seen_through(store: &Store) -> Vec<NodeId> {
+        let mut waiting = vec![TREE.root()];
+        let mut found = Vec::new();
+        while let Some(id) = waiting.pop() {
+            let node = store.node(id).unwrap();
+            let children = node.internal().map_or(&[][..], |internal| internal.children());
+            found
+                .extend(children.iter().filter(|child| child.lens.is_some()).map(|child| child.id));
+            waiting.extend(children.iter().map(|child| child.id));
+        }
+        found
+    }
+
+    #[test]
+    fn wrong_counts_of_edges_are_found_and_never_panic() {
+        let image = filled(16 << 20, 400, SMALL).snapshot();
+        for wrong in [0, 1, 3, u32::MAX] {
+            let device: Arc<dyn Device> = Arc::new(MemoryDevice::from(image.clone()));
+            let mut volume = opened(&device, 1 << 30);
+            volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(b"b")).unwrap();
+            let store = &mut volume.trees.wait_mut().store;
+            let shared = seen_through(store);
+            assert!(shared.len() > 1);
+            store.table.set_references(shared[0], wrong).unwrap();
+            commit(&mut volume, vec![put(b"z", b"")]);
+            volume.checkpoint().unwrap();
+            drop(volume);
+            let report = check(&device, CheckOptions::ALL, &mut ());
+            assert!(!report.is_clean(), "{wrong} edges");
+            // Operations may fail, but nothing else happens.
+            let mut volume = opened(&device, 1 << 40);
+            let mut random = Random::new(u64::from(wrong));
+            for round in 0..60 {
+                let wall = Time::default();
+                let messages = match random.below(8) {
+                    0 => vec![RecordMessage::RangeDelete(
+                        TREE,
+                        Key::copied(&[b'a' + random.below(2) as u8]),
+                        Key::copied(&[b'c']),
+                    )],
+                    _ => {
+                        let number = (random.below(400) as u16).to_be_bytes();
+                        let name = [b"a", b"b"][random.below(2) as usize];
+                        vec![put(&[&name[..], &number].concat(), &random.bytes(300))]
+                    }
+                };
+                let _ = volume.commit(Transaction { op: Op::Raw, wall, messages });
+                if round % 20 == 19 {
+                    let _ = volume.drain();
+                    let _ = volume.checkpoint();
+                }
+                let mut scan = Scan::new(TREE, Key::default(), None);
+                while let Ok(Some(_)) = volume.advance(&mut scan) {}
+            }
+            let _ = volume.clone_range(TREE, &Key::copied(b"b"), &Key::copied(b"d"));
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! 3. Records (`format::log`): width, tree, whether it only frees, limits. Late binding (`log::late`): what it supersedes, what
 //!    outgrows a binding.
 //! 4. The tree: entering a node (`tree::inject`: may it overtake others, or be overtaken?), a leaf (`node::leaf`), a buffer
-//!    (`node::batch`), and moving to a child.
+//!    (`node::batch`), moving to a child, and being seen through a lens (`seen_through`).
 //! 5. Room: what it takes and what it may free (`volume::reserve`); which blocked children refuse it (`tree::blocked`); which
 //!    lost values it replaces (`volume::replay`); what is refused of it (`volume::commit`), and whether it keeps space
 //!    (`volume::admission`); its ranges (`node::ranges`); what a log scan notes of it (`log::survey`).

@@ -34,6 +34,7 @@ pub(super) struct Known {
     pub bounds: Bounds,
     /// Its children, in key order, with their expected bounds.
     pub children: Vec<(NodeId, Bounds)>,
+    pub has_lens: bool,
 }
 
 /// A node of the table that does not verify.
@@ -92,6 +93,11 @@ impl Inventory {
         NodeId(last.map_or(0, |id| id.0.saturating_add(1)))
     }
 
+    /// Whether a node has several edges or none, or an edge has a lens.
+    pub(super) fn shares(&self) -> bool {
+        self.nodes.values().any(|node| node.entry.references != 1 || node.has_lens)
+    }
+
     /// The stated height of a tree.
     pub(super) fn height_of(&self, tree: TreeId) -> Option<Height> {
         let known = self.nodes.get(&tree.root()).map(|node| (node.tree, node.height));
@@ -117,8 +123,10 @@ impl Known {
                 children.map(|(at, child)| (child.id, internal.child_bounds(at))).collect()
             }
         };
+        let children_of = node.internal().map_or(&[][..], |internal| internal.children());
+        let has_lens = children_of.iter().any(|child| child.lens.is_some());
         let (tree, height, bounds) = (node.tree(), node.height(), node.bounds().clone());
-        Known { entry, tree, height, bounds, children }
+        Known { entry, tree, height, bounds, children, has_lens }
     }
 }
 

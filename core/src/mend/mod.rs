@@ -31,7 +31,7 @@ use crate::node::{Internal, Leaf, Node};
 use crate::space::Space;
 use crate::table::Table;
 use crate::volume::{
-    Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume, raised, read_identity,
+    Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume, content_of, raised, read_identity,
 };
 
 use inventory::Inventory;
@@ -128,10 +128,6 @@ pub fn mend(
     let identity = read_identity(&disk)?;
     let ring = Ring::read(&disk, &identity)?;
     let (superblock, is_reconstructed) = start(&disk, &identity, &ring, slot, &mut mended.changes)?;
-    if superblock.features.shares() {
-        let text = "cloned ranges, in a volume that must be repaired: this version cannot do that";
-        return Err(Error::Unsupported(text.into()));
-    }
     let newest = ring.newest().map(|newest| newest.birth.epoch).max(Some(superblock.birth.epoch));
     let newest = newest.unwrap_or_default();
     let mut survey = crate::log::scan(&disk, &superblock)?;
@@ -139,6 +135,12 @@ pub fn mend(
     Ring::read(&disk, &identity)?.mend_slots(&disk)?;
 
     let inventory = Inventory::take(&disk, &superblock)?;
+    // The mark may be in the superblock that is lost.
+    let is_marked = superblock.features.shares();
+    if is_marked || content_of(&superblock) == Content::Keys && inventory.shares() {
+        let text = "cloned ranges, in a volume that must be repaired: this version cannot do that";
+        return Err(Error::Unsupported(text.into()));
+    }
     let mut suspects = suspects(report);
     suspects.extend(&inventory.suspects);
     let mut next_node = inventory.next_node();
@@ -184,7 +186,8 @@ pub fn mend(
     let next_msn = superblock.next_msn.max(Msn(least));
     let options = OpenOptions { content: None, ..OpenOptions::new(Mode::ReadWrite, nonces) };
     let (nodes, holds) = (table.nodes(), HoldsRoot::default());
-    let superblock = Superblock { next_node, next_msn, inflow, nodes, holds, ..superblock };
+    let superblock =
+        Superblock { next_node, next_msn, inflow, nodes, holds, dying: 0, ..superblock };
     let parts = Parts { disk: disk.clone(), identity, superblock, newest, space, table };
     let mut volume = Volume::assemble(parts, &survey, options)?;
     volume.adopt_holds(left.holds, left.dead)?;

@@ -67,8 +67,8 @@ pub struct Store {
     inflow: Inflow,
     /// Internal nodes without edges, which wait to be freed.
     dying: Vec<NodeId>,
-    /// Those of them that could not be read.
-    unreadable_dying: Vec<NodeId>,
+    /// Number of such nodes that could not be read, or have not been looked for.
+    other_dying: u64,
     /// Keys whose values a damaged log has lost. Empty unless the volume is open for reading only.
     pub lost: LostKeys,
     /// Whether a rewritten node takes no more blocks than it needs (set while space is short).
@@ -95,6 +95,17 @@ fn other_kind(id: NodeId, expected: &str, found: &str) -> Error {
     Error::corrupt(Place::Node { id, byte: None }, Fault::mismatch("node", expected, found))
 }
 
+/// Refuses a root, to which no edge leads, before an edge to it is removed.
+fn expect_no_root(id: NodeId) -> Result<()> {
+    match TreeId::ALL.iter().all(|tree| tree.root() != id) {
+        true => Ok(()),
+        false => {
+            let fault = Fault::mismatch("child", "another node than a root", id);
+            Err(Error::corrupt(Place::Node { id, byte: None }, fault))
+        }
+    }
+}
+
 fn locked(cache: &Mutex<Lru>) -> MutexGuard<'_, Lru> {
     cache.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -119,7 +130,7 @@ impl Store {
             late: Late::default(),
             inflow: Inflow::default(),
             dying: Vec::new(),
-            unreadable_dying: Vec::new(),
+            other_dying: 0,
             lost: LostKeys::default(),
             compact: false,
             scattered_nodes: BTreeSet::new(),
@@ -141,19 +152,20 @@ impl Store {
         Store { inflow, ..self }
     }
 
-    /// Sets the nodes without edges that wait to be freed.
-    pub fn with_dying(self, dying: Vec<NodeId>) -> Store {
-        Store { dying, ..self }
+    /// Sets the nodes without edges that wait to be freed, as far as they are known, and the number of all of them.
+    pub fn with_dying(self, dying: Vec<NodeId>, all: u64) -> Store {
+        let other_dying = all.saturating_sub(dying.len() as u64);
+        Store { dying, other_dying, ..self }
     }
 
     /// Number of nodes without edges that wait to be freed.
     pub fn dying(&self) -> u64 {
-        (self.dying.len() + self.unreadable_dying.len()) as u64
+        self.dying.len() as u64 + self.other_dying
     }
 
-    /// Whether one of them may be freed.
-    pub fn can_free(&self) -> bool {
-        !self.dying.is_empty()
+    /// The node of them that is freed next.
+    pub fn next_dying(&self) -> Option<NodeId> {
+        self.dying.last().copied()
     }
 
     /// The buffer weight above which a node flushes, in bytes. Usually the geometry's; less where the nodes of one step
@@ -451,13 +463,14 @@ impl Store {
         let Some(id) = self.dying.pop() else { return Ok(()) };
         let freed = self.free_node(id);
         if freed.as_ref().is_err_and(Error::is_unreadable) {
-            self.unreadable_dying.push(id);
+            self.other_dying += 1;
             return Ok(());
         }
         freed
     }
 
     fn free_node(&mut self, id: NodeId) -> Result<()> {
+        expect_no_root(id)?;
         let node = self.node(id)?;
         let Node::Internal(internal) = &*node else {
             return Err(other_kind(id, "an internal node", "a leaf"));
@@ -516,6 +529,7 @@ impl Store {
 
     /// Checks that the allocation table has this node with this tree and height, before an edge to it is removed unread.
     pub fn expect_node(&mut self, id: NodeId, tree: TreeId, height: Height) -> Result<()> {
+        expect_no_root(id)?;
         if height == Height(0) {
             return self.expect_leaf(id, tree);
         }
@@ -598,7 +612,7 @@ impl Store {
         self.prefetch = None;
         self.scattered_nodes.clear();
         self.dying.clear();
-        self.unreadable_dying.clear();
+        self.other_dying = 0;
         let lru = Lru::new(self.geometry.basement_size as usize);
         self.cache = Arc::new(Mutex::new(lru));
         (self.table, self.inflow) = (table, inflow);

@@ -67,6 +67,11 @@ impl Balance {
         Ok(below)
     }
 
+    /// Number of keys of the carve in progress.
+    pub fn cuts(&self) -> usize {
+        self.carving.as_ref().map_or(0, |carve| carve.cuts.len())
+    }
+
     /// Ends a carve: from now on nodes may be merged across its boundaries.
     pub fn end_carve(&mut self) {
         if let Some(carve) = self.carving.take() {

@@ -307,7 +307,7 @@ fn node_bytes(node: &Node) -> usize {
 struct Touched<'s> {
     store: &'s Store,
     dirty: Dirty,
-    /// Whether a hold keeps the extent of one of them.
+    /// Whether a hold, or another edge, keeps the extent of one of them.
     is_held: bool,
 }
 
@@ -330,6 +330,13 @@ impl Touched<'_> {
     fn child(&mut self, node: &Node, at: usize) -> Result<()> {
         let Node::Internal(internal) = node else { return Ok(()) };
         let (pending, growth) = (internal.pending(at), internal.growth_for(at).bytes as usize);
+        if self.store.is_shared(internal, at)? && internal.is_pruned(at) {
+            // An empty subtree takes its place, and it is not read.
+            let nodes = u64::from(internal.height.0);
+            self.dirty.nodes += nodes + 1;
+            self.dirty.need = self.dirty.need + Need { blocks: 2 * nodes, maps: 0 };
+            return Ok(());
+        }
         let child = match self.store.child(internal, at) {
             // Such a child takes no messages.
             Err(error) if error.is_unreadable() => return Ok(()),

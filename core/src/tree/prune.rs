@@ -16,7 +16,7 @@ use crate::store::Store;
 use crate::tuning::PRUNES_WAITING;
 
 /// A range delete on its way to the leaves that it covers: level by level, and on each level from the lowest key on.
-/// When all leaves have been dropped, their parents are merged. A leaf goes with its only edge (invariant 6).
+/// When all leaves have been dropped, their parents are merged. A leaf goes with its last edge (invariant 6).
 pub(super) struct Prune {
     tree: TreeId,
     lo: Key,

@@ -115,13 +115,18 @@ pub(super) fn try_flush(store: &Store, tree: TreeId, key: &[u8], height: Height)
     let Some((parent, at)) = parent_of(store, tree, key, height)? else { return Ok(()) };
     let internal = store.internal(parent)?;
     let mut copy = (*internal).clone();
-    if height == Height(0) && internal.has_ranges(at) {
+    let shared = store.is_shared(&internal, at)?;
+    if (shared || height == Height(0)) && internal.has_ranges(at) {
         internal.load_ranges(&store.disk)?;
         if internal.is_pruned(at) {
             return Ok(());
         }
     }
-    if let Some(leaf) = store.child(&internal, at)?.leaf() {
+    let child = store.child(&internal, at)?;
+    if shared {
+        // A flush copies it.
+        child.copied(&store.disk, child.id(), internal.children()[at].lens.as_ref())?;
+    } else if let Some(leaf) = child.leaf() {
         leaf.clone().open(&store.disk)?;
     }
     copy.take_buffer(&store.disk, at, usize::MAX).map(drop)

@@ -4,13 +4,14 @@
 //! Changes stop above it, and go on below once a copy of the node has taken its place there ([`own`]), one level at a
 //! time.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Balance, shape};
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::{Bounds, Joined, Lens};
 use crate::ids::*;
-use crate::node::{Internal, Leaf, Node, unjoined};
+use crate::node::{Internal, Leaf, Node, SharedInternal, unjoined};
 use crate::store::Store;
 use crate::tuning::OWNED_SHARE;
 
@@ -82,6 +83,34 @@ fn replace_child(store: &mut Store, parent: NodeId, at: usize, id: NodeId) -> Re
     })
 }
 
+/// The node of this height that has a carved range, and the row of its children there.
+fn row(
+    store: &Store,
+    (tree, height): (TreeId, Height),
+    bounds: &Bounds,
+) -> Result<(SharedInternal, Range<usize>)> {
+    let node = store.internal(shape::node_at(store, tree, &bounds.lo, height)?)?;
+    let start = node.child_for(&bounds.lo);
+    let end = bounds.hi.as_ref().map_or(node.children().len(), |hi| node.child_before(hi) + 1);
+    let is_exact = node.height == height
+        && node.children()[start].pivot == bounds.lo
+        && node.child_bounds(end - 1).hi == bounds.hi;
+    match is_exact {
+        true => Ok((node, start..end)),
+        false => Err(Error::Bug("a range that is not carved".into())),
+    }
+}
+
+/// The number of edges that a splice adds, and of children that the node then has.
+pub(crate) fn edges_after_splice(
+    store: &Store,
+    place: (TreeId, Height),
+    (destination, source): (&Bounds, &Bounds),
+) -> Result<(usize, usize)> {
+    let ((parent, old), (_, shown)) = (row(store, place, destination)?, row(store, place, source)?);
+    Ok((shown.len(), parent.children().len() - old.len() + shown.len()))
+}
+
 /// Replaces the nodes below `height` within one range by further edges to those within another one, seen through
 /// `lens`. Both ranges must be carved below that height, nothing may be pending for the second one, and its nodes must
 /// have been written.
@@ -93,19 +122,9 @@ pub(crate) fn splice(
     lens: &Arc<Lens>,
 ) -> Result<()> {
     let below = Height(height.0 - 1);
-    let row = |store: &Store, bounds: &Bounds| {
-        let node = store.internal(shape::node_at(store, tree, &bounds.lo, height)?)?;
-        let start = node.child_for(&bounds.lo);
-        let end = bounds.hi.as_ref().map_or(node.children().len(), |hi| node.child_before(hi) + 1);
-        let is_exact = node.height == height
-            && node.children()[start].pivot == bounds.lo
-            && node.child_bounds(end - 1).hi == bounds.hi;
-        match is_exact {
-            true => Ok((node, start..end)),
-            false => Err(Error::Bug("a range that is not carved".into())),
-        }
-    };
-    let ((parent, old), (above, shown)) = (row(store, destination)?, row(store, source)?);
+    let place = (tree, height);
+    let ((parent, old), (above, shown)) =
+        (row(store, place, destination)?, row(store, place, source)?);
     if shown.clone().any(|at| above.pending(at) > 0) {
         return Err(Error::Bug("messages are pending for a range to be shared".into()));
     }

@@ -22,6 +22,7 @@ use crate::error::Result;
 use crate::format::{Growth, Inflow, Key, Op, RecordMessage, limits};
 use crate::ids::*;
 use crate::space::Need;
+use crate::store::Dirty;
 use crate::tree::{self, Buffers, Ordered};
 use crate::tuning::{
     FREEING_SLACK, KEEPS_MAX, LOG_END_DIRTY, LOG_END_SHARE, PRUNED_AT_ONCE, RECLAIM_SHARE,
@@ -390,9 +391,21 @@ impl Volume {
     /// Whether range deletes may cover leaves that still exist, or nodes without edges wait to be freed, and there is
     /// space to drop them ([`Volume::prune_some`]).
     pub fn can_prune(&self) -> bool {
-        let Trees { store, balance, .. } = self.trees.wait();
-        let any = balance.can_prune() || store.can_free();
-        any && !balance.is_draining() && self.has_room_for_prune()
+        let balance = &self.trees.wait().balance;
+        let prunes = balance.can_prune() && self.has_room_for_prune();
+        (prunes || self.has_room_to_free()) && !balance.is_draining()
+    }
+
+    /// Whether a node without edges waits to be freed, and there is space for the table entries of its children.
+    fn has_room_to_free(&self) -> bool {
+        let store = &self.trees.wait().store;
+        let Some(id) = store.next_dying() else { return false };
+        // One that cannot be read takes no space.
+        let children = store.node(id).map_or(0, |node| {
+            node.internal().map_or(0, |internal| internal.children().len() as u64)
+        });
+        let more = Dirty { nodes: children + 1, ..Dirty::default() };
+        store.space.has(store.checkpoint_need_with(more))
     }
 
     /// Drops some of the leaves that range deletes cover entirely; looks at no more than 16 nodes. Returns whether
@@ -418,8 +431,9 @@ impl Volume {
         }
         let mut steps = 0;
         while steps < most && self.can_prune() {
+            let prunes = self.trees.wait().balance.can_prune() && self.has_room_for_prune();
             let Trees { store, balance, .. } = self.trees.wait_mut();
-            match balance.can_prune() {
+            match prunes {
                 true => self.counters.pruned += balance.prune(store)?,
                 false => store.free_dying()?,
             }
@@ -459,7 +473,7 @@ impl Volume {
             return self.has_room_for_step(Claim::Frees);
         }
         let (store, blocks) = (&self.trees.wait().store, self.superblock.image_blocks);
-        store.space.has(store.checkpoint_need() + usual_step_need(store, blocks))
+        store.space.has(store.checkpoint_need() + prune_need(store, blocks))
     }
 
     /// As [`Volume::has_room_for_step`], with the exact nodes that the next step dirties.
@@ -519,7 +533,7 @@ enum Ground {
 /// The result of a drain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DrainEnd {
-    /// All buffers are drained, except those for which even the reserve has no space.
+    /// All buffers are drained, except those of shared nodes, and those for which even the reserve has no space.
     Wholly,
     /// It stopped as requested, or where ordinary ground ended.
     Partly,

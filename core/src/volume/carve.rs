@@ -7,6 +7,10 @@ use crate::error::{Error, Result};
 use crate::format::{Bounds, Key};
 use crate::ids::*;
 
+/// 512 children, and 256 keys: together fewer than the 1,024 children that a node may have.
+const CARVED_FANOUT_MAX: u32 = 512;
+const CUTS_MAX: usize = 256;
+
 impl Volume {
     /// Makes keys boundaries of nodes at every height below the roots, and keeps them so until [`Volume::end_carve`].
     /// Changes no content. Fails if there is no space for a step, or if a node on the way cannot be read; then the keys
@@ -28,6 +32,14 @@ impl Volume {
     }
 
     fn finish_carve(&mut self) -> Result<()> {
+        // A node that is kept wide gets a child for each cut, and must not get more than the format allows.
+        let fanout = self.trees.wait().store.geometry.fanout;
+        if fanout > CARVED_FANOUT_MAX || self.trees.wait().balance.cuts() > CUTS_MAX {
+            self.end_carve();
+            let text =
+                format!("a carve at more than {CUTS_MAX} keys, or with a fanout of {fanout}");
+            return Err(Error::Unsupported(text));
+        }
         let carved = self.carve_all();
         if carved.is_err() {
             self.end_carve();

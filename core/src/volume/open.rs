@@ -290,13 +290,13 @@ impl Volume {
         };
         let birth = Birth { epoch, nonce: Nonce(nonces()), ..superblock.birth };
         let dying = match options.mode {
-            Mode::ReadWrite => table.dying(superblock.dying)?,
+            Mode::ReadWrite => table.dying(superblock.dying),
             Mode::ReadOnly | Mode::Checkpoint => Vec::new(),
         };
         let store =
             Store::new(disk, space, table, geometry, birth, superblock.next_node, options.cache)
                 .with_inflow(superblock.inflow)
-                .with_dying(dying);
+                .with_dying(dying, superblock.dying);
         let (head, group) = survey.map_or((0, 1), |survey| (survey.next_unit, survey.next_group));
         let access = match options.mode {
             Mode::ReadWrite => Access::ReadWrite { logged: true, fenced: false },

@@ -60,10 +60,6 @@ fn raise(
         log_nonce: birth.nonce,
         ..older.cloned().unwrap_or_else(|| plain(identity, &layout))
     };
-    if superblock.features.incompatible & Features::KEYS != 0 {
-        // The lost checkpoint may be the first one that shares nodes. The mark does no harm where nothing is shared.
-        superblock.features.read_only |= Features::SHARED;
-    }
     let hashes = (0..superblock.map_pages).map(|page| {
         let (_, _, hash, _) = choose_slot(disk, &superblock, page).ok()?;
         Some(hash)

@@ -83,7 +83,9 @@ pub(super) fn growth_need(store: &Store, inflow: Inflow) -> Need {
 /// The space that must stay free after an operation: the reserve for steps, the growth of leaves by pending messages,
 /// the part of the reserve for deletes that the claim leaves, and the need of dropping a hold.
 pub(super) fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
-    let steps = path_need(store.geometry, image_blocks, store.height());
+    let path = path_need(store.geometry, image_blocks, store.height());
+    // An edge with a lens may be twice as long, and so may be the path.
+    let steps = if store.table.shares() { path + path } else { path };
     let reserve = reserve_for_deletes(store.geometry, image_blocks);
     let deletes = match claim {
         Claim::Takes => reserve,
@@ -120,18 +122,24 @@ fn level_need(geometry: Geometry, image_blocks: u64) -> Need {
 }
 
 /// The most that an ordinary step dirties: three internal nodes, two of which merge, and a few leaves, which may grow.
-/// Where nodes are shared, a copy of one, and the table entries of its children; as much for a node that is freed.
+/// Where nodes are shared, a copy of one, and the table entries of its children.
 pub(super) fn usual_step_need(store: &Store, image_blocks: u64) -> Need {
     let geometry = store.geometry;
-    let growth = store.inflow().growth.bytes.min(geometry.growth_at_once() as u64);
-    let largest = u64::from(geometry.between_size(image_blocks));
-    let bytes = 4 * u64::from(geometry.leaf_size) + 3 * largest + largest / 4 + growth;
-    let need = need_of(geometry, bytes, u64::MAX) + Need::of_blocks(OPERATION_BLOCKS);
     let (children, _) = geometry.edges_max();
+    let need = prune_need(store, image_blocks);
     match store.table.shares() {
         true => need + level_need(geometry, image_blocks) + Need::of_blocks(2 * children as u64),
         false => need,
     }
+}
+
+/// As [`usual_step_need`], for steps that copy nothing.
+pub(super) fn prune_need(store: &Store, image_blocks: u64) -> Need {
+    let geometry = store.geometry;
+    let growth = store.inflow().growth.bytes.min(geometry.growth_at_once() as u64);
+    let largest = u64::from(geometry.between_size(image_blocks));
+    let bytes = 4 * u64::from(geometry.leaf_size) + 3 * largest + largest / 4 + growth;
+    need_of(geometry, bytes, u64::MAX) + Need::of_blocks(OPERATION_BLOCKS)
 }
 
 /// The space that the messages of an operation need.

@@ -11,7 +11,6 @@ mod ranges;
 mod sorted;
 
 pub use batch::Batch;
-pub(crate) use internal::unjoined;
 pub use internal::{
     Child, Deed, EncodedRun, Internal, Pending, Run, SealedNode, SlicePlace, WrittenNode,
 };

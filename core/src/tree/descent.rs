@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::{Bounds, Joined, Lens};
+use crate::format::{Bounds, Lens};
 use crate::ids::*;
-use crate::node::{Internal, Node, unjoined};
+use crate::node::{Internal, Node};
 use crate::store::{Store, Use};
 
 /// What the edges of a path replace together: keys of the tree above, keys of the path's last node below.
@@ -17,17 +17,7 @@ pub(crate) struct PathLens(Option<Arc<Lens>>);
 impl PathLens {
     /// The lens of the path that goes on through the edge to child `at`. Fails if no key passes both.
     pub(crate) fn through(&self, internal: &Internal, at: usize) -> Result<PathLens> {
-        let child = &internal.children()[at];
-        let joined = match (&self.0, &child.lens) {
-            (path, None) => return Ok(PathLens(path.clone())),
-            (None, Some(lens)) => return Ok(PathLens(Some(lens.clone()))),
-            (Some(path), Some(lens)) => path.then(lens),
-        };
-        match joined {
-            Joined::Lens(lens) => Ok(PathLens(Some(Arc::new(lens)))),
-            Joined::Nothing => Ok(PathLens(None)),
-            Joined::Never => Err(unjoined(child.id)),
-        }
+        Ok(PathLens(internal.children()[at].lens_below(self.0.as_ref())?))
     }
 
     /// The lens, unless keys below are as keys above.

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use super::{Balance, shape};
 use crate::error::{Error, Fault, Place, Result};
-use crate::format::{Bounds, Joined, Lens};
+use crate::format::{Bounds, Lens};
 use crate::ids::*;
-use crate::node::{Internal, Leaf, Node, SharedInternal, unjoined};
+use crate::node::{Internal, Leaf, Node, SharedInternal};
 use crate::store::Store;
 use crate::tuning::OWNED_SHARE;
 
@@ -130,15 +130,7 @@ pub(crate) fn splice(
     }
     let mut edges = Vec::with_capacity(shown.len());
     for child in &above.children()[shown] {
-        let joined = match &child.lens {
-            None => Some(lens.clone()),
-            Some(under) => match lens.then(under) {
-                Joined::Lens(lens) => Some(Arc::new(lens)),
-                Joined::Nothing => None,
-                Joined::Never => return Err(unjoined(child.id)),
-            },
-        };
-        edges.push((child.id, lens.up(&child.pivot), joined));
+        edges.push((child.id, lens.up(&child.pivot), child.lens_below(Some(lens))?));
     }
     let dropped: Vec<NodeId> =
         parent.children()[old.clone()].iter().map(|child| child.id).collect();

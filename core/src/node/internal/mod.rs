@@ -42,7 +42,6 @@ pub use differences::SlicePlace;
 pub use pending::{Deed, Pending};
 pub use runs::Run;
 pub use seal::{EncodedRun, SealedNode, WrittenNode};
-pub(crate) use shape::unjoined;
 use visits::Visits;
 
 /// 256 bytes: the fixed part of a head, rounded up.

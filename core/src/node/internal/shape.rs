@@ -2,10 +2,21 @@
 
 use super::*;
 
-/// The error where no key passes an edge and the edges above it.
-pub(crate) fn unjoined(child: NodeId) -> Error {
-    let fault = Fault::mismatch("lens", "one for keys of its parent", "another");
-    Error::corrupt(Place::Node { id: child, byte: None }, fault)
+impl Child {
+    /// What a path with the lens `above` replaces, once it has gone through this edge. Fails if no key passes both.
+    pub(crate) fn lens_below(&self, above: Option<&Arc<Lens>>) -> Result<Option<Arc<Lens>>> {
+        let (Some(above), Some(own)) = (above, &self.lens) else {
+            return Ok(above.or(self.lens.as_ref()).cloned());
+        };
+        match above.then(own) {
+            Joined::Lens(lens) => Ok(Some(Arc::new(lens))),
+            Joined::Nothing => Ok(None),
+            Joined::Never => {
+                let fault = Fault::mismatch("lens", "one for keys of its parent", "another");
+                Err(Error::corrupt(Place::Node { id: self.id, byte: None }, fault))
+            }
+        }
+    }
 }
 
 impl Internal {
@@ -33,21 +44,12 @@ impl Internal {
         let mut open = Vec::with_capacity(self.children.len());
         for (at, child) in self.children.iter().enumerate() {
             let messages = old.gather(disk, at)?;
-            let Some(lens) = lens else {
-                children.push(child.emptied(RunSeq(0)));
-                open.push(messages);
-                continue;
-            };
-            let joined = match &child.lens {
-                None => Some(lens.clone()),
-                Some(below) => match lens.then(below) {
-                    Joined::Lens(lens) => Some(Arc::new(lens)),
-                    Joined::Nothing => None,
-                    Joined::Never => return Err(unjoined(child.id)),
-                },
-            };
-            children.push(Child::new(child.id, lens.up(&child.pivot), joined, RunSeq(0)));
-            open.push(messages.seen_through(lens));
+            let pivot = lens.map_or(child.pivot.clone(), |lens| lens.up(&child.pivot));
+            children.push(Child::new(child.id, pivot, child.lens_below(lens)?, RunSeq(0)));
+            open.push(match lens {
+                Some(lens) => messages.seen_through(lens),
+                None => messages,
+            });
         }
         Ok(Internal {
             id,

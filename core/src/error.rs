@@ -136,6 +136,20 @@ impl Error {
         matches!(self, Error::Corrupt(_) | Error::Io { op: READ, .. })
     }
 
+    /// The damage because of which something could not be read, and whether the device failed to read it, so that it may
+    /// be intact. Any other error is returned.
+    pub(crate) fn into_damage(self) -> Result<(Damage, bool)> {
+        match self {
+            Error::Corrupt(damage) => Ok((*damage, false)),
+            Error::Io { place, source, .. } => {
+                let past_end = source.kind() == io::ErrorKind::UnexpectedEof;
+                let fault = Fault::Missing(format!("it cannot be read: {source}"));
+                Ok((Damage { place, fault }, !past_end))
+            }
+            other => Err(other),
+        }
+    }
+
     /// Whether the host file system of the image is full.
     pub fn is_host_full(&self) -> bool {
         matches!(self, Error::HostFull { .. })

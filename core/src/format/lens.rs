@@ -21,6 +21,23 @@ impl Lens {
         (!grows && to != from && has_end(&to) && has_end(&from)).then_some(Lens { to, from })
     }
 
+    /// A lens that shows the keys that begin with `from` as a range of their own: neither prefix begins with the other
+    /// one.
+    pub fn of_ranges(to: Key, from: Key) -> Option<Lens> {
+        let are_apart = !to.starts_with(&from) && !from.starts_with(&to);
+        are_apart.then(|| Lens::new(to, from)).flatten()
+    }
+
+    /// The range above the edge that begins with `to`.
+    pub fn range_above(&self) -> Bounds {
+        Bounds { lo: self.to.clone(), hi: prefix_end(&self.to) }
+    }
+
+    /// The range below the edge that begins with `from`.
+    pub fn range_below(&self) -> Bounds {
+        Bounds { lo: self.from.clone(), hi: prefix_end(&self.from) }
+    }
+
     /// The prefix above the edge.
     pub fn to(&self) -> &Key {
         &self.to

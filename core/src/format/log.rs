@@ -30,8 +30,9 @@
 //! ```
 //!
 //! The second part is the value of an insert; empty for a delete; the upper bound of a range delete; or an update. (An
-//! update of the data index has no adds: a recovery may apply it twice.) For an unbound entry, it is the number of its
-//! inserts, as four bytes. They are to the entry's key and to the following keys, whose last eight bytes count up. The
+//! update of the data index has no adds: a recovery may apply it twice.) For a range clone, key and second part are the
+//! prefixes `to` and `from`; such messages come first in a record, which is the first one of its group. For an unbound
+//! entry, it is the number of its inserts, as four bytes. They are to the entry's key and to the following keys, whose last eight bytes count up. The
 //! bindings have the places of their values. Messages take MSNs from the LSN on: an unbound entry takes as many as it
 //! has inserts, any other message takes one.
 
@@ -42,9 +43,11 @@ use bytes::Bytes;
 use super::binding::{Binding, MsnRange, bind_all};
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::key::Key;
+use super::lens::{Lens, prefix_end};
 use super::limits::*;
-use super::message::{Action, Kind, RANGE_DELETE, UNBOUND};
+use super::message::{Action, Kind, RANGE_CLONE, RANGE_DELETE, UNBOUND};
 use super::names::{data_key, parse_data_key};
+use super::op::Op;
 use super::seal::{Birth, Magic, Seal};
 use super::update::Update;
 use crate::ids::*;
@@ -55,96 +58,6 @@ const LENGTH_AT: usize = 92;
 const RECORD_HEADER: usize = 48;
 const MESSAGE_HEADER: usize = 8;
 
-/// The operation of a record, for display; replay needs only the messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)]
-pub enum Op {
-    Create,
-    Mkdir,
-    Symlink,
-    Mknod,
-    Link,
-    Unlink,
-    Rmdir,
-    Rename,
-    Write,
-    Truncate,
-    SetAttributes,
-    SetXattr,
-    RemoveXattr,
-    Format,
-    Raw,
-    Exchange,
-    Allocate,
-    RemoveTree,
-    Reap,
-    SplitZone,
-    MergeZone,
-}
-
-impl Op {
-    /// Every operation, in the order of their codes, which start at 1.
-    pub const ALL: [Op; 21] = [
-        Op::Create,
-        Op::Mkdir,
-        Op::Symlink,
-        Op::Mknod,
-        Op::Link,
-        Op::Unlink,
-        Op::Rmdir,
-        Op::Rename,
-        Op::Write,
-        Op::Truncate,
-        Op::SetAttributes,
-        Op::SetXattr,
-        Op::RemoveXattr,
-        Op::Format,
-        Op::Raw,
-        Op::Exchange,
-        Op::Allocate,
-        Op::RemoveTree,
-        Op::Reap,
-        Op::SplitZone,
-        Op::MergeZone,
-    ];
-
-    fn code(self) -> u16 {
-        self as u16 + 1
-    }
-
-    /// Whether the operation changes nothing that users see.
-    pub fn is_hidden(self) -> bool {
-        matches!(self, Op::Reap | Op::SplitZone | Op::MergeZone)
-    }
-
-    /// The operation's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Op::Create => "create",
-            Op::Mkdir => "mkdir",
-            Op::Symlink => "symlink",
-            Op::Mknod => "mknod",
-            Op::Link => "link",
-            Op::Unlink => "unlink",
-            Op::Rmdir => "rmdir",
-            Op::Rename => "rename",
-            Op::Write => "write",
-            Op::Truncate => "truncate",
-            Op::SetAttributes => "setattr",
-            Op::SetXattr => "setxattr",
-            Op::RemoveXattr => "removexattr",
-            Op::Format => "format",
-            Op::Raw => "raw",
-            Op::Exchange => "exchange",
-            Op::Allocate => "allocate",
-            Op::RemoveTree => "remove tree",
-            Op::Reap => "reap",
-            Op::SplitZone => "split zone",
-            Op::MergeZone => "merge zone",
-        }
-    }
-}
-
 /// A message of a record, as it was before injection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordMessage {
@@ -152,6 +65,9 @@ pub enum RecordMessage {
     Point(TreeId, Key, Action),
     /// A range delete of `[lo, hi)`.
     RangeDelete(TreeId, Key, Key),
+    /// A range clone: from now on the keys that begin with `to`, of which there are none, are those that begin with
+    /// `from`, with the prefix replaced.
+    Clone(TreeId, Lens),
     /// Unbound inserts to this number of consecutive blocks of the data index, from this key on.
     Unbound(Key, u32),
 }
@@ -233,6 +149,9 @@ impl Group {
             if record.lsn != lsn {
                 return Err(f.wrong("LSN", lsn, record.lsn));
             }
+            if index > 0 && record.clones().next().is_some() {
+                return Err(f.wrong("kind", "range clones in the first record only", RANGE_CLONE));
+            }
             let numbered = record.lsn.0.checked_add(record.width());
             if numbered.is_none_or(|next| next >= NUMBERS_END) {
                 return Err(f.wrong("LSN", "one that leaves numbers for all messages", lsn));
@@ -301,8 +220,15 @@ impl Record {
     pub fn unbound(&self) -> impl Iterator<Item = MsnRange> {
         self.numbered().filter_map(|(first, message)| match message {
             RecordMessage::Unbound(_, count) => Some(MsnRange { first, count: *count }),
-            RecordMessage::Point(..) | RecordMessage::RangeDelete(..) => None,
+            RecordMessage::Point(..)
+            | RecordMessage::RangeDelete(..)
+            | RecordMessage::Clone(..) => None,
         })
+    }
+
+    /// Its range clones, which come before all other messages.
+    pub fn clones(&self) -> impl Iterator<Item = (TreeId, &Lens)> {
+        clones(&self.messages)
     }
 
     /// The length of a record of these messages in a group.
@@ -366,6 +292,11 @@ impl Record {
             let message = RecordMessage::decode(f, group)?;
             width += message.width();
             f.within(f.at(), "messages", width, RECORD_MESSAGES_MAX.into())?;
+            if message.is_clone()
+                && messages.last().is_some_and(|last| !RecordMessage::is_clone(last))
+            {
+                return Err(f.wrong("kind", "range clones before all other messages", RANGE_CLONE));
+            }
             messages.push(message);
             f.leave();
         }
@@ -390,11 +321,23 @@ impl Record {
     }
 }
 
+/// The range clones among the messages of an operation; they come first.
+pub fn clones(messages: &[RecordMessage]) -> impl Iterator<Item = (TreeId, &Lens)> {
+    messages.iter().map_while(|message| match message {
+        RecordMessage::Clone(tree, lens) => Some((*tree, lens)),
+        RecordMessage::Point(..) | RecordMessage::RangeDelete(..) | RecordMessage::Unbound(..) => {
+            None
+        }
+    })
+}
+
 impl RecordMessage {
     /// The tree that the message is for.
     pub fn tree(&self) -> TreeId {
         match self {
-            RecordMessage::Point(tree, ..) | RecordMessage::RangeDelete(tree, ..) => *tree,
+            RecordMessage::Point(tree, ..)
+            | RecordMessage::RangeDelete(tree, ..)
+            | RecordMessage::Clone(tree, _) => *tree,
             RecordMessage::Unbound(..) => TreeId::Data,
         }
     }
@@ -404,12 +347,19 @@ impl RecordMessage {
         matches!(self, RecordMessage::RangeDelete(..))
     }
 
+    /// Whether it is a range clone.
+    pub fn is_clone(&self) -> bool {
+        matches!(self, RecordMessage::Clone(..))
+    }
+
     /// Whether it can only make leaves shorter: a delete, or an update that only trims.
     pub fn frees(&self) -> bool {
         match self {
             RecordMessage::RangeDelete(..) | RecordMessage::Point(_, _, Action::Delete) => true,
             RecordMessage::Point(_, _, Action::Update(update)) => update.only_trims(),
-            RecordMessage::Point(_, _, Action::Insert(_)) | RecordMessage::Unbound(..) => false,
+            RecordMessage::Point(_, _, Action::Insert(_))
+            | RecordMessage::Clone(..)
+            | RecordMessage::Unbound(..) => false,
         }
     }
 
@@ -417,7 +367,9 @@ impl RecordMessage {
     pub fn width(&self) -> u64 {
         match self {
             RecordMessage::Unbound(_, count) => (*count).into(),
-            RecordMessage::Point(..) | RecordMessage::RangeDelete(..) => 1,
+            RecordMessage::Point(..)
+            | RecordMessage::RangeDelete(..)
+            | RecordMessage::Clone(..) => 1,
         }
     }
 
@@ -426,17 +378,20 @@ impl RecordMessage {
         let second = match self {
             RecordMessage::Point(_, _, action) => action.value().len(),
             RecordMessage::RangeDelete(_, _, hi) => hi.len(),
+            RecordMessage::Clone(_, lens) => lens.from().len(),
             RecordMessage::Unbound(..) => 4,
         };
         MESSAGE_HEADER + self.key().len() + second
     }
 
-    /// Its key; the lower bound of a range delete; the first key of unbound inserts.
+    /// Its key; the lower bound of a range delete or of the keys that a range clone makes; the first key of unbound
+    /// inserts.
     pub fn key(&self) -> &Key {
         match self {
             RecordMessage::Point(_, key, _)
             | RecordMessage::RangeDelete(_, key, _)
             | RecordMessage::Unbound(key, _) => key,
+            RecordMessage::Clone(_, lens) => lens.to(),
         }
     }
 
@@ -445,6 +400,10 @@ impl RecordMessage {
         match self {
             RecordMessage::Point(_, key, _) => (key.clone(), key.successor()),
             RecordMessage::RangeDelete(_, lo, hi) => (lo.clone(), hi.clone()),
+            RecordMessage::Clone(_, lens) => {
+                let end = prefix_end(lens.to()).expect("a prefix of a lens has keys behind it");
+                (lens.to().clone(), end)
+            }
             RecordMessage::Unbound(first, count) => {
                 let last = block_after(first, count - 1).unwrap_or_else(|| first.clone());
                 (first.clone(), last.successor())
@@ -461,6 +420,7 @@ impl RecordMessage {
             },
             RecordMessage::Point(_, _, action) => (action.value().len(), VALUE_MAX),
             RecordMessage::RangeDelete(_, _, hi) => (hi.len(), KEY_MAX),
+            RecordMessage::Clone(_, lens) => (lens.from().len(), KEY_MAX),
             RecordMessage::Unbound(..) => (0, 0),
         };
         let over = |bytes: usize, max: usize| (bytes > max).then_some(bytes);
@@ -472,6 +432,7 @@ impl RecordMessage {
         let (kind, second): (u8, &[u8]) = match self {
             RecordMessage::Point(_, _, action) => (action.kind() as u8, action.value()),
             RecordMessage::RangeDelete(_, _, hi) => (RANGE_DELETE, hi),
+            RecordMessage::Clone(_, lens) => (RANGE_CLONE, lens.from()),
             RecordMessage::Unbound(_, n) => {
                 count = n.to_le_bytes();
                 (UNBOUND, &count)
@@ -517,6 +478,12 @@ impl RecordMessage {
             (None, RANGE_DELETE) if second.len() <= KEY_MAX && *key < *second => {
                 Ok(RecordMessage::RangeDelete(tree, key, Key::new(second)))
             }
+            (None, RANGE_CLONE) if second.len() <= KEY_MAX => {
+                let lens = Lens::of_ranges(key, Key::new(second));
+                lens.map(|lens| RecordMessage::Clone(tree, lens)).ok_or_else(|| {
+                    f.wrong("prefixes", "two that are apart, the first no longer", "others")
+                })
+            }
             (None, UNBOUND) if tree == TreeId::Data => {
                 let count = second[..].try_into().map_or(0, u32::from_le_bytes);
                 match count > 0 && block_after(&key, count - 1).is_some() {
@@ -525,7 +492,7 @@ impl RecordMessage {
                 }
             }
             (_, other) => {
-                Err(f.wrong("kind", "1, 2 without a value, 3 with a range, 4 or 16", other))
+                Err(f.wrong("kind", "1, 2 without a value, 3 with a range, 4, 7 or 16", other))
             }
         }
     }

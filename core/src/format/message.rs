@@ -1,12 +1,12 @@
 //! Messages: changes on their way to a leaf.
 //!
-//! Kinds on disk: 1 insert, 2 delete, 3 range delete, 4 update. Reserved: 7 range clone. Only in the log: 16 unbound
-//! entry, and 17 to 20 for its bindings.
+//! Kinds on disk: 1 insert, 2 delete, 3 range delete, 4 update. Only in the log: 7 range clone, 16 unbound entry, and 17
+//! to 20 for its bindings.
 //!
 //! What a new kind needs, in this order. Most matches over [`Kind`], [`Action`] and
 //! [`RecordMessage`](super::RecordMessage) name every kind, and the compiler finds them. The others (`==`, `matches!`,
 //! `let … else`, `_ =>`) are among what these two searches in `core offline lab tools` show, the second for a kind of
-//! message to ranges: `grep -rnwE '(Kind|Action|RecordMessage)::(Insert|Delete|Update|Point|RangeDelete|Unbound)'`,
+//! message to ranges: `grep -rnwE '(Kind|Action|RecordMessage)::(Insert|Delete|Update|Point|RangeDelete|Clone|Unbound)'`,
 //! `grep -rniE 'range.?delete|_ranges|\branges\b'`. The inspector compares a name (`query/messages.rs`).
 //!
 //! 1. The format changes: `limits::FORMAT_VERSION`, CHANGELOG, `format/vectors`, DAMAGE.md. SPEC: its number (8), its bytes in slices (7.4) and records (9.2), its effect on a value, its growth of leaves.
@@ -30,6 +30,7 @@ use super::update::{Update, apply_stages, is_rewritten, length_after};
 use crate::ids::Msn;
 
 pub(super) const RANGE_DELETE: u8 = 3;
+pub(super) const RANGE_CLONE: u8 = 7;
 pub(super) const UNBOUND: u8 = 16;
 
 /// The kinds of messages to one key.

@@ -22,6 +22,7 @@ pub mod limits;
 mod log;
 mod message;
 mod names;
+mod op;
 mod plan;
 mod run;
 mod scatter;
@@ -56,10 +57,12 @@ pub use leaf::{
 };
 pub use lens::{Joined, Lens, prefix_end};
 pub use log::{
-    GROUP_HEADER_BYTES, Group, GroupWriter, Op, Record, RecordMessage, block_after, group_length,
+    GROUP_HEADER_BYTES, Group, GroupWriter, Record, RecordMessage, block_after, clones,
+    group_length,
 };
 pub use message::{Action, Kind, Message, MessageRef, RangeDelete};
 pub use names::{MetaKey, MetaPlace, data_key, is_name, parse_data_key};
+pub use op::Op;
 pub use plan::{BlockBytes, CHANGE_BYTES, Change, PlanHeader, PlanKind};
 pub(crate) use run::MESSAGE_BYTES;
 pub use run::{

@@ -50,8 +50,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use crate::device::Device;
-use crate::error::Result;
-use crate::format::{Action, Key, Op, RecordMessage, Update};
+use crate::error::{Error, Result};
+use crate::format::{Action, Key, Lens, Op, RecordMessage, Update, prefix_end};
 use crate::ids::*;
 use crate::store::{CacheBudget, Geometry};
 use crate::tree::Cursor;
@@ -219,8 +219,7 @@ impl Kv {
             return Ok(());
         }
         let Batch { messages, .. } = batch;
-        let transaction = Transaction { op: Op::Raw, wall: Time::default(), messages };
-        self.volume.commit(transaction).map(|_| ())
+        self.commit_as(Op::Raw, messages)
     }
 
     /// Makes every batch so far durable, through the log: one flush of the device.
@@ -234,13 +233,27 @@ impl Kv {
     }
 
     /// Makes `destination`·s read as `source`·s, for every s, without a copy: the time does not depend on how much there
-    /// is. Durable when it returns; costs two checkpoints. Later changes of one do not show in the other; the first
-    /// change of a part copies its nodes.
+    /// is. Later changes of one do not show in the other; the first change of a part copies its nodes.
     ///
     /// No key may begin with `destination`, which must be no longer than `source`. Neither may begin with the other, and
-    /// each must have a byte below 255. Such a volume takes no snapshots, and `fsck` does not repair it yet.
+    /// each must have a byte below 255. Such a volume takes no snapshots.
     pub fn clone_range(&mut self, tree: TreeId, source: &[u8], destination: &[u8]) -> Result<()> {
-        self.volume.clone_range(tree, &Key::copied(source), &Key::copied(destination))
+        let clone = range_clone(tree, source, destination)?;
+        self.commit_as(Op::Clone, vec![clone])
+    }
+
+    /// As [`Kv::clone_range`], and deletes the keys that begin with `source`, in one step: all of them begin with
+    /// `destination` afterwards.
+    pub fn rename_range(&mut self, tree: TreeId, source: &[u8], destination: &[u8]) -> Result<()> {
+        let clone = range_clone(tree, source, destination)?;
+        let end = prefix_end(source).expect("a prefix of a lens has keys behind it");
+        let delete = RecordMessage::RangeDelete(tree, Key::copied(source), end);
+        self.commit_as(Op::Rename, vec![clone, delete])
+    }
+
+    fn commit_as(&mut self, op: Op, messages: Vec<RecordMessage>) -> Result<()> {
+        let transaction = Transaction { op, wall: Time::default(), messages };
+        self.volume.commit(transaction).map(|_| ())
     }
 
     /// Flushes all buffers to the leaves. A checkpoint then frees the space of all deletes, and a scan meets no
@@ -269,4 +282,11 @@ impl Kv {
     pub fn volume(&self) -> &Volume {
         &self.volume
     }
+}
+
+fn range_clone(tree: TreeId, source: &[u8], destination: &[u8]) -> Result<RecordMessage> {
+    let misuse =
+        || Error::Misuse("a range cannot be cloned: the prefixes do not suit each other".into());
+    let lens = Lens::of_ranges(Key::copied(destination), Key::copied(source)).ok_or_else(misuse)?;
+    Ok(RecordMessage::Clone(tree, lens))
 }

@@ -51,7 +51,9 @@ impl Late {
     pub fn outgrows(&self, message: &RecordMessage) -> bool {
         match message {
             RecordMessage::Point(_, key, _) => outgrows(message) && self.current.contains_key(key),
-            RecordMessage::RangeDelete(..) | RecordMessage::Unbound(..) => false,
+            RecordMessage::RangeDelete(..)
+            | RecordMessage::Clone(..)
+            | RecordMessage::Unbound(..) => false,
         }
     }
 
@@ -103,6 +105,8 @@ impl Late {
                     }
                 }
             }
+            // It is the first message of its group.
+            RecordMessage::Clone(..) => {}
             RecordMessage::Unbound(..) => unreachable!("messages come with their values"),
         }
     }
@@ -175,6 +179,7 @@ pub fn outgrows(message: &RecordMessage) -> bool {
         RecordMessage::Point(TreeId::Metadata, ..)
         | RecordMessage::Point(_, _, Action::Insert(_) | Action::Delete)
         | RecordMessage::RangeDelete(..)
+        | RecordMessage::Clone(..)
         | RecordMessage::Unbound(..) => false,
     }
 }
@@ -188,6 +193,7 @@ pub fn log_form(messages: &[RecordMessage], late_bytes: usize) -> LogForm {
         RecordMessage::Point(TreeId::Metadata, ..)
         | RecordMessage::Point(_, _, Action::Delete | Action::Update(_))
         | RecordMessage::RangeDelete(..)
+        | RecordMessage::Clone(..)
         | RecordMessage::Unbound(..) => 0,
     });
     if values.sum::<usize>() < late_bytes {

@@ -165,6 +165,11 @@ impl Log {
         self.flushed = self.next_group - 1;
     }
 
+    /// Whether the device has been flushed since the last group was written.
+    pub fn is_flushed(&self) -> bool {
+        self.head == self.start || self.flushed == self.next_group - 1
+    }
+
     /// Starts the log afresh, after a checkpoint has made all records unnecessary.
     pub fn checkpointed(&mut self) {
         self.open = GroupWriter::default();

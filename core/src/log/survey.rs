@@ -225,7 +225,9 @@ fn entries(group: &Group) -> Vec<(MsnRange, &Key)> {
     let messages = group.records.iter().flat_map(|record| record.numbered());
     let unbound = |(first, message)| match message {
         &RecordMessage::Unbound(ref key, count) => Some((MsnRange { first, count }, key)),
-        RecordMessage::Point(..) | RecordMessage::RangeDelete(..) => None,
+        RecordMessage::Point(..) | RecordMessage::RangeDelete(..) | RecordMessage::Clone(..) => {
+            None
+        }
     };
     messages.filter_map(unbound).collect()
 }
@@ -263,7 +265,7 @@ fn verify_binding(
         Ok(Some(bound)) => bound,
         Ok(None) => return Ok(()),
         Err(error) => {
-            let (damage, unreadable) = damage_of(error)?;
+            let (damage, unreadable) = error.into_damage()?;
             for (range, key) in pieces(binding, entries) {
                 lost.push(Lost { messages: range, key, damage: damage.clone(), unreadable });
             }
@@ -289,7 +291,7 @@ fn verify_binding(
                         failed = None;
                         continue;
                     };
-                    let (damage, unreadable) = damage_of(error)?;
+                    let (damage, unreadable) = error.into_damage()?;
                     // If the part verifies, only the block of this value is damaged.
                     failed = match bound.has_part(disk, &key) {
                         true => None,
@@ -328,19 +330,6 @@ fn pieces(binding: &Binding, entries: &[(MsnRange, &Key)]) -> Vec<(MsnRange, Key
         }
     }
     pieces
-}
-
-/// The damage of a value, and whether it is only a read error.
-fn damage_of(error: Error) -> Result<(Damage, bool)> {
-    match error {
-        Error::Corrupt(damage) => Ok((*damage, false)),
-        Error::Io { place, source, .. } => {
-            let past_end = source.kind() == std::io::ErrorKind::UnexpectedEof;
-            let fault = Fault::Missing(format!("it cannot be read: {source}"));
-            Ok((Damage { place, fault }, !past_end))
-        }
-        other => Err(other),
-    }
 }
 
 impl Survey {

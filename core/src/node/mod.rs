@@ -12,7 +12,7 @@ mod sorted;
 
 pub use batch::Batch;
 pub use internal::{
-    Child, Deed, EncodedRun, Internal, Pending, Run, SealedNode, SlicePlace, WrittenNode,
+    Child, Deed, EncodedRun, Internal, NewEdge, Pending, Run, SealedNode, SlicePlace, WrittenNode,
 };
 pub(crate) use leaf::verified_section;
 pub use leaf::{EncodedLeaf, Leaf, SplitLeaf};

@@ -327,9 +327,18 @@ impl Store {
         Ok(child.lens.is_some() || self.references(child.id)? > 1)
     }
 
-    /// Number of edges to a node. One that has not been written has one.
+    /// Number of edges to a node.
     pub fn references(&self, id: NodeId) -> Result<u32> {
-        Ok(self.table.get(id)?.map_or(1, |entry| entry.references))
+        self.table.references(id)
+    }
+
+    /// Checks that there is such a node: in the allocation table, or in memory only.
+    pub fn expect_known(&self, id: NodeId) -> Result<()> {
+        if self.has(id) || self.table.get(id)?.is_some() {
+            return Ok(());
+        }
+        let fault = Fault::Missing("the allocation table has no such node".into());
+        Err(Error::corrupt(Place::Node { id, byte: None }, fault))
     }
 
     /// Whether a node is in memory and dirty: changing it costs no I/O that is not due anyway.
@@ -437,7 +446,7 @@ impl Store {
         self.place(id, None)
     }
 
-    /// Adds an edge to a node that has been written.
+    /// Adds an edge to a node.
     pub fn add_reference(&mut self, id: NodeId) -> Result<()> {
         let references = self.references(id)?;
         self.table.set_references(id, references.saturating_add(1))
@@ -533,14 +542,18 @@ impl Store {
         if height == Height(0) {
             return self.expect_leaf(id, tree);
         }
-        let found = self.table.get(id)?;
-        if found.is_some_and(|entry| (entry.tree, entry.height) == (tree, height)) {
+        let written = self.table.get(id)?.map(|entry| (entry.tree, entry.height));
+        // One that has not been written is in memory only.
+        let found = match written {
+            None if self.has(id) => self.node(id).map(|node| Some((node.tree(), node.height())))?,
+            _ => written,
+        };
+        if found == Some((tree, height)) {
             return Ok(());
         }
         let expected = format!("a {tree} node of height {height}");
-        let found = found.map_or("none".into(), |entry| {
-            format!("a {} node of height {}", entry.tree, entry.height)
-        });
+        let found = found
+            .map_or("none".into(), |(tree, height)| format!("a {tree} node of height {height}"));
         let place = Place::Node { id, byte: None };
         Err(Error::corrupt(place, Fault::mismatch("child", expected, found)))
     }
@@ -584,7 +597,6 @@ impl Store {
     fn place(&mut self, id: NodeId, entry: Option<Entry>) -> Result<()> {
         let old = match entry {
             Some(entry) => self.table.place(id, entry)?,
-            None if self.table.get(id)?.is_none() => return Ok(()),
             None => self.table.remove(id)?,
         };
         if let Some(old) = old {

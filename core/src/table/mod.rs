@@ -30,6 +30,8 @@ pub struct Table {
     dirty: u64,
     /// Whether nodes may have several edges.
     shares: bool,
+    /// The numbers of edges of nodes that have no entries yet, where they are not 1.
+    unwritten: BTreeMap<NodeId, u32>,
     pages: Mutex<Pages>,
 }
 
@@ -46,14 +48,17 @@ impl Table {
     pub fn empty(disk: Disk, volume: VolumeId) -> Table {
         let slot = Slot { page: TablePage::empty(0, 0), dirty: true };
         let pages = Mutex::new(BTreeMap::from([((0, 0), slot)]));
-        Table { disk, volume, root: None, levels: 1, nodes: 0, dirty: 1, shares: false, pages }
+        Table { dirty: 1, pages, ..Table::unloaded(disk, volume, None, 1) }
     }
 
     /// Opens the table at `root`.
     pub fn open(disk: Disk, volume: VolumeId, root: TableRoot) -> Table {
-        let pages = Mutex::default();
-        let (root, levels) = (Some(root.page), root.levels);
-        Table { disk, volume, root, levels, nodes: 0, dirty: 0, shares: false, pages }
+        Table::unloaded(disk, volume, Some(root.page), root.levels)
+    }
+
+    fn unloaded(disk: Disk, volume: VolumeId, root: Option<PagePointer>, levels: u32) -> Table {
+        let (unwritten, pages) = (BTreeMap::new(), Mutex::default());
+        Table { disk, volume, root, levels, nodes: 0, dirty: 0, shares: false, unwritten, pages }
     }
 
     /// Sets the number of entries, which later changes count from.
@@ -97,16 +102,28 @@ impl Table {
         entry.map(|entry| self.expect_one_reference(id, entry)).transpose()
     }
 
-    /// Sets the entry of node `id`; returns the old one. A new node has one edge, and the edges of others stay.
+    /// Sets the entry of node `id`; returns the old one. The number of its edges stays.
     pub fn place(&mut self, id: NodeId, entry: Entry) -> Result<Option<Entry>> {
-        let references = self.get(id)?.map_or(1, |old| old.references);
+        let references = self.references(id)?;
+        self.unwritten.remove(&id);
         self.set(id, Some(Entry { references, ..entry }))
     }
 
-    /// Changes the number of edges of node `id`, which has been written.
+    /// The number of edges to node `id`; 1 for one that has not been written, unless it was set.
+    pub fn references(&self, id: NodeId) -> Result<u32> {
+        let unwritten = || self.unwritten.get(&id).copied().unwrap_or(1);
+        Ok(self.get(id)?.map_or_else(unwritten, |entry| entry.references))
+    }
+
+    /// Changes the number of edges of node `id`, which may not have been written yet.
     pub fn set_references(&mut self, id: NodeId, references: u32) -> Result<()> {
-        let entry = self.get(id)?.ok_or_else(|| Error::Bug(format!("{id} has no entry")))?;
-        self.set(id, Some(Entry { references, ..entry })).map(drop)
+        match self.get(id)? {
+            Some(entry) => self.set(id, Some(Entry { references, ..entry })).map(drop),
+            None => {
+                self.unwritten.insert(id, references);
+                Ok(())
+            }
+        }
     }
 
     /// The nodes without edges, which wait to be freed. Reads the whole table, which must be as on disk, until it has
@@ -140,7 +157,11 @@ impl Table {
 
     /// Removes the entry of node `id`, whose last edge was removed; returns it.
     pub fn remove(&mut self, id: NodeId) -> Result<Option<Entry>> {
-        self.set(id, None)
+        self.unwritten.remove(&id);
+        match self.get(id)? {
+            Some(_) => self.set(id, None),
+            None => Ok(None),
+        }
     }
 
     fn set(&mut self, id: NodeId, entry: Option<Entry>) -> Result<Option<Entry>> {
@@ -464,7 +485,14 @@ mod tests {
         }
         // A node that moves keeps its edges.
         table.place(NodeId(1), entry(9)).unwrap();
-        assert!(table.set_references(NodeId(3), 1).is_err());
+        // Those of a node that has no extent yet are as lasting, unless it goes first.
+        for id in [3, 4] {
+            assert_eq!(table.references(NodeId(id)).unwrap(), 1);
+            table.set_references(NodeId(id), 2).unwrap();
+        }
+        table.place(NodeId(3), entry(3)).unwrap();
+        assert_eq!(table.remove(NodeId(4)).unwrap(), None);
+        assert_eq!([3, 4].map(|id| table.references(NodeId(id)).unwrap()), [2, 1]);
         let root = table.write(&mut space, birth(2)).unwrap();
         let again = Table::open(Disk::new(device), VolumeId([1; 16]), root).sharing(true);
         assert_eq!(again.get(NodeId(1)).unwrap().unwrap(), Entry { references: 3, ..entry(9) });

@@ -103,6 +103,8 @@ impl BlockedNode {
                 RecordMessage::Point(_, key, _) | RecordMessage::Unbound(key, _) => {
                     self.bounds.lo <= *key && is_within(key, None)
                 }
+                // It replaces the empty nodes of its destination, and reads what it must of its source first.
+                RecordMessage::Clone(..) => false,
                 RecordMessage::RangeDelete(_, lo, hi) => {
                     is_within(lo, Some(hi)) && !self.is_covered(lo, hi)
                 }

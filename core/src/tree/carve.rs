@@ -18,13 +18,19 @@ use crate::store::{Store, Use};
 /// The keys to be made boundaries.
 #[derive(Default)]
 pub(super) struct Carve {
-    cuts: Vec<(TreeId, Key)>,
-    /// Ranges between cuts for which nothing may be pending in nodes of height `below` either.
-    emptied: Vec<(TreeId, Bounds)>,
-    /// Nodes below this height are divided; `None` stands for the root's.
-    below: Option<Height>,
+    cuts: Vec<Cut>,
+    /// Ranges between cuts for which nothing may be pending in nodes of this height either.
+    emptied: Vec<(TreeId, Bounds, Height)>,
     /// Nodes that may be small.
     small: Vec<Site>,
+}
+
+/// A key to be made a boundary.
+struct Cut {
+    tree: TreeId,
+    key: Key,
+    /// Nodes below this height are divided; `None` stands for the root's.
+    below: Option<Height>,
 }
 
 /// The step that a carve needs next.
@@ -42,7 +48,8 @@ pub(super) enum CarveStep {
 impl Balance {
     /// Begins to make `key` a boundary, in addition to those of a carve in progress.
     pub fn carve(&mut self, tree: TreeId, key: &Key) {
-        self.carving.get_or_insert_default().cuts.push((tree, key.clone()));
+        let cut = Cut { tree, key: key.clone(), below: None };
+        self.carving.get_or_insert_default().cuts.push(cut);
     }
 
     /// Begins to make the ends of ranges boundaries of nodes below some height, and to flush what is pending for the
@@ -51,18 +58,18 @@ impl Balance {
         &mut self,
         store: &Store,
         tree: TreeId,
-        ranges: &[&Bounds],
+        ranges: [&Bounds; 2],
     ) -> Result<Height> {
         let mut below = Height(1);
         for range in ranges {
             below = below.max(height_around(store, tree, range)?);
         }
         let carve = self.carving.get_or_insert_default();
-        carve.below = Some(below);
         for range in ranges {
             let ends = [&range.lo].into_iter().chain(&range.hi);
-            carve.cuts.extend(ends.map(|key| (tree, key.clone())));
-            carve.emptied.push((tree, (*range).clone()));
+            let cut = |key: &Key| Cut { tree, key: key.clone(), below: Some(below) };
+            carve.cuts.extend(ends.map(cut));
+            carve.emptied.push((tree, range.clone(), below));
         }
         Ok(below)
     }
@@ -98,22 +105,24 @@ impl Balance {
     /// During a carve the nodes that it does not divide take more children than their geometry allows: a split would put
     /// a node below them that has keys on both sides. They are split when the carve ends.
     pub(super) fn keeps_wide(&mut self, site: &Site, is_root: bool) -> bool {
-        let is_above = |carve: &Carve| is_root || carve.below.is_some_and(|to| site.height >= to);
+        let is_above = |carve: &Carve| {
+            let is_of =
+                |cut: &Cut| cut.tree == site.tree && cut.below.is_some_and(|to| site.height >= to);
+            is_root || carve.cuts.iter().any(is_of)
+        };
         self.carving.as_ref().is_some_and(is_above) && self.put_off_for_carve(site)
     }
 
     /// The next step of the carve; `None` if all of its keys are boundaries.
     pub(super) fn next_of_carve(&self, store: &Store) -> Result<Option<CarveStep>> {
-        for (tree, key) in self.carving.iter().flat_map(|carve| &carve.cuts) {
-            let step =
-                next(store, *tree, key, self.carving.as_ref().and_then(|carve| carve.below))?;
+        for Cut { tree, key, below } in self.carving.iter().flat_map(|carve| &carve.cuts) {
+            let step = next(store, *tree, key, *below)?;
             if step.is_some() {
                 return Ok(step);
             }
         }
-        let below = self.carving.as_ref().and_then(|carve| carve.below).unwrap_or_default();
-        for (tree, range) in self.carving.iter().flat_map(|carve| &carve.emptied) {
-            let step = next_pending(store, *tree, range, below)?;
+        for (tree, range, below) in self.carving.iter().flat_map(|carve| &carve.emptied) {
+            let step = next_pending(store, *tree, range, *below)?;
             if step.is_some() {
                 return Ok(step);
             }

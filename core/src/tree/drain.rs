@@ -11,7 +11,7 @@ use super::carve::CarveStep;
 use super::descent::Descent;
 use super::{Balance, shape};
 use crate::error::Result;
-use crate::format::{Bounds, Key};
+use crate::format::{Bounds, Inflow, Key};
 use crate::ids::*;
 use crate::node::{Internal, Node};
 use crate::space::Need;
@@ -258,18 +258,18 @@ impl Balance {
     /// The most that the next step dirties besides nodes that are dirty already; nothing if the step will skip an
     /// unreadable node. Also whether a hold keeps an old extent of one of these nodes: then two checkpoints do not free
     /// all the space that the step takes.
-    pub fn next_need(&self, store: &Store) -> Result<(Dirty, bool)> {
+    pub fn next_need(&self, store: &Store) -> Result<StepNeed> {
         match self.need_of_next(store) {
-            Err(error) if error.is_unreadable() => Ok((Dirty::default(), false)),
+            Err(error) if error.is_unreadable() => Ok(StepNeed::default()),
             need => need,
         }
     }
 
-    fn need_of_next(&self, store: &Store) -> Result<(Dirty, bool)> {
-        let mut touched = Touched { store, dirty: Dirty::default(), is_held: false };
+    fn need_of_next(&self, store: &Store) -> Result<StepNeed> {
+        let mut touched = Touched { store, need: StepNeed::default() };
         if let Some(site) = self.waiting.last() {
             if self.is_put_off_for_drain(site) {
-                return Ok((touched.dirty, false));
+                return Ok(touched.need);
             }
             let node = touched.path(site)?;
             match self.next_step_of(store, site, &node) {
@@ -292,7 +292,7 @@ impl Balance {
                 touched.child(&node, at)?;
             }
         }
-        Ok((touched.dirty, touched.is_held))
+        Ok(touched.need)
     }
 }
 
@@ -303,12 +303,21 @@ fn node_bytes(node: &Node) -> usize {
     }
 }
 
+/// What a step may take at the most.
+#[derive(Clone, Copy, Default)]
+pub struct StepNeed {
+    /// The nodes that it dirties.
+    pub dirty: Dirty,
+    /// What messages in copies of shared nodes can add to leaves.
+    pub copied: Inflow,
+    /// Whether a hold, or another edge, keeps the extent of one of the nodes, so that it does not become free.
+    pub is_kept: bool,
+}
+
 /// The nodes that a step may dirty; each has one parent (invariant 6), so no other path changes.
 struct Touched<'s> {
     store: &'s Store,
-    dirty: Dirty,
-    /// Whether a hold, or another edge, keeps the extent of one of them.
-    is_held: bool,
+    need: StepNeed,
 }
 
 impl Touched<'_> {
@@ -333,8 +342,8 @@ impl Touched<'_> {
         if self.store.is_shared(internal, at)? && internal.is_pruned(at) {
             // An empty subtree takes its place, and it is not read.
             let nodes = u64::from(internal.height.0);
-            self.dirty.nodes += nodes + 1;
-            self.dirty.need = self.dirty.need + Need { blocks: 2 * nodes, maps: 0 };
+            self.need.dirty.nodes += nodes + 1;
+            self.more(Need { blocks: 2 * nodes, maps: 0 });
             return Ok(());
         }
         let child = match self.store.child(internal, at) {
@@ -346,13 +355,14 @@ impl Touched<'_> {
         // that move to the child, whose count may be too high.
         let is_dirty = self.store.is_dirty(internal.id);
         if !is_dirty {
-            let Need { blocks, .. } = &mut self.dirty.need;
+            let Need { blocks, .. } = &mut self.need.dirty.need;
             *blocks = blocks.saturating_sub((pending / BLOCK_SIZE) as u64);
         }
-        if self.store.is_shared(internal, at)? {
-            self.copied(&child);
+        let more = if is_dirty { growth } else { pending + growth };
+        match self.store.is_shared(internal, at)? {
+            true => self.copied(&child, more),
+            false => self.add(&child, more),
         }
-        self.add(&child, if is_dirty { growth } else { pending + growth });
         self.pieces(pending + growth);
         Ok(())
     }
@@ -373,8 +383,7 @@ impl Touched<'_> {
                 let node = self.path(site)?;
                 if let Node::Internal(internal) = &*node {
                     let child = self.store.child(internal, *at)?;
-                    self.copied(&child);
-                    self.add(&child, 0);
+                    self.copied(&child, 0);
                 }
             }
             CarveStep::Divide(site) => {
@@ -385,11 +394,14 @@ impl Touched<'_> {
         Ok(())
     }
 
-    /// Adds what the copy of a shared child changes besides: the table entries of its children, one page each. The old
-    /// node does not become free.
-    fn copied(&mut self, child: &Node) {
-        self.dirty.nodes += child.internal().map_or(0, |child| child.children().len() as u64);
-        self.is_held = true;
+    /// Adds the copy of a shared child, `more` bytes longer, and the table entries of its children, one page each. The
+    /// old node does not become free, and may itself be dirty.
+    fn copied(&mut self, child: &Node, more: usize) {
+        self.need.dirty.nodes += child.internal().map_or(0, |child| child.children().len() as u64);
+        self.need.copied += child.inflow();
+        self.need.is_kept = true;
+        self.written(child);
+        self.longer(more);
     }
 
     /// Adds the nodes that splits create when a leaf receives `taken` bytes
@@ -397,8 +409,8 @@ impl Touched<'_> {
     fn pieces(&mut self, taken: usize) {
         let nodes = self.store.geometry.nodes_of(taken as u64, self.store.height());
         let more = Need { blocks: 2 * nodes, maps: nodes };
-        self.dirty.nodes += nodes;
-        self.dirty.need = self.dirty.need + more;
+        self.need.dirty.nodes += nodes;
+        self.more(more);
     }
 
     /// Adds the neighbours of a small node, one of which may be merged with it, and the messages pending for both.
@@ -418,14 +430,26 @@ impl Touched<'_> {
     /// Adds a node that may become dirty, and `more` bytes longer.
     fn add(&mut self, node: &Node, more: usize) {
         if !self.store.is_dirty(node.id()) {
-            let need = node.need_when_changed(self.store.geometry.basement_size as usize);
-            self.dirty.nodes += 1;
-            self.dirty.internals += u64::from(node.height() > Height(0));
-            self.dirty.need = self.dirty.need + need;
-            self.is_held |= self.store.is_held(node);
+            self.written(node);
+            self.need.is_kept |= self.store.is_held(node);
         }
-        if more > 0 {
-            self.dirty.need = self.dirty.need + Need::of_image(more) + Need::of_blocks(1);
+        self.longer(more);
+    }
+
+    /// Adds a node that will be written.
+    fn written(&mut self, node: &Node) {
+        self.need.dirty.nodes += 1;
+        self.need.dirty.internals += u64::from(node.height() > Height(0));
+        self.more(node.need_when_changed(self.store.geometry.basement_size as usize));
+    }
+
+    fn longer(&mut self, bytes: usize) {
+        if bytes > 0 {
+            self.more(Need::of_image(bytes) + Need::of_blocks(1));
         }
+    }
+
+    fn more(&mut self, need: Need) {
+        self.need.dirty.need = self.need.dirty.need + need;
     }
 }

@@ -33,7 +33,9 @@ impl<'m> Numbered<'m> {
     fn new(msn: Msn, message: &'m RecordMessage, head: u64) -> Numbered<'m> {
         let point = match message {
             RecordMessage::Point(_, key, action) => Some(Item::new(key, msn, action)),
-            RecordMessage::RangeDelete(..) | RecordMessage::Unbound(..) => None,
+            RecordMessage::RangeDelete(..)
+            | RecordMessage::Clone(..)
+            | RecordMessage::Unbound(..) => None,
         };
         Numbered { msn, message, point, head }
     }
@@ -49,7 +51,8 @@ impl<'m> Numbered<'m> {
 pub struct Ordered {
     /// In their original order.
     pub messages: Vec<RecordMessage>,
-    /// For each tree, its messages as the first bytes of their keys and their indexes, in order.
+    /// For each tree, its messages as the first bytes of their keys and their indexes, in order. Range clones are not
+    /// among them: they change the tree itself, before these messages enter it.
     orders: [Vec<(u64, u32)>; 2],
 }
 
@@ -57,7 +60,8 @@ impl Ordered {
     /// Takes messages in their original order, at most as many as a record may have.
     pub fn new(messages: Vec<RecordMessage>) -> Ordered {
         let orders = TreeId::ALL.map(|tree| {
-            let own = messages.iter().zip(0..).filter(|(message, _)| message.tree() == tree);
+            let enters = |message: &RecordMessage| message.tree() == tree && !message.is_clone();
+            let own = messages.iter().zip(0..).filter(|(message, _)| enters(message));
             let mut order: Vec<(u64, u32)> = Vec::with_capacity(own.clone().count());
             order.extend(own.map(|(message, at)| (Key::head(message.key()), at)));
             let is_range = |(_, at): &(u64, u32)| messages[*at as usize].is_range();
@@ -223,6 +227,7 @@ impl<'a, 'm> Plan<'a, 'm> {
                         ways[at].open = Some(false);
                     }
                 }
+                RecordMessage::Clone(..) => unreachable!("range clones do not enter nodes"),
                 RecordMessage::Unbound(..) => unreachable!("messages come with their values"),
             }
             rest = &rest[count..];
@@ -294,6 +299,7 @@ fn enter_leaf(leaf: &mut Leaf, Numbered { msn, message, .. }: Numbered<'_>) {
     match message {
         RecordMessage::Point(_, key, action) => leaf.apply(key, msn, action),
         RecordMessage::RangeDelete(_, lo, hi) => leaf.remove_range(lo, hi),
+        RecordMessage::Clone(..) => unreachable!("range clones do not enter nodes"),
         RecordMessage::Unbound(..) => unreachable!("messages come with their values"),
     }
 }

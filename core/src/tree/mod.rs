@@ -27,7 +27,7 @@ use descent::Descent;
 
 pub use balance::Balance;
 pub use cursor::{Cursor, KeyScan, PlaceScan, Scan, ValuePlace, lay_over, pending};
-pub use drain::Buffers;
+pub use drain::{Buffers, StepNeed};
 pub use explain::{Chosen, Explanation, Stop, explain};
 pub use inject::{Ordered, inject};
 pub(crate) use share::{edges_after_splice, splice};

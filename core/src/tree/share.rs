@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Balance, shape};
-use crate::error::{Error, Fault, Place, Result};
+use crate::error::{Error, Result};
 use crate::format::{Bounds, Lens};
 use crate::ids::*;
 use crate::node::{Internal, Leaf, Node, SharedInternal};
@@ -30,12 +30,7 @@ pub(super) fn own(store: &mut Store, parent: NodeId, at: usize) -> Result<()> {
     };
     let (tree, height) = (node.tree(), node.height());
     drop(node);
-    for id in &below {
-        if store.table.get(*id)?.is_none() {
-            let fault = Fault::Missing("the allocation table has no such node".into());
-            return Err(Error::corrupt(Place::Node { id: *id, byte: None }, fault));
-        }
-    }
+    below.iter().try_for_each(|id| store.expect_known(*id))?;
     store.make_dirty(parent)?;
     let is_last = store.references(old)? <= 1;
     if is_last {
@@ -105,26 +100,25 @@ fn row(
 pub(crate) fn edges_after_splice(
     store: &Store,
     place: (TreeId, Height),
-    (destination, source): (&Bounds, &Bounds),
+    lens: &Lens,
 ) -> Result<(usize, usize)> {
-    let ((parent, old), (_, shown)) = (row(store, place, destination)?, row(store, place, source)?);
+    let (parent, old) = row(store, place, &lens.range_above())?;
+    let (_, shown) = row(store, place, &lens.range_below())?;
     Ok((shown.len(), parent.children().len() - old.len() + shown.len()))
 }
 
-/// Replaces the nodes below `height` within one range by further edges to those within another one, seen through
-/// `lens`. Both ranges must be carved below that height, nothing may be pending for the second one, and its nodes must
-/// have been written.
+/// Replaces the nodes below `height` within the range above the lens by further edges to those within the range below
+/// it, seen through it. Both ranges must be carved below that height, and nothing may be pending for the second one.
 pub(crate) fn splice(
     store: &mut Store,
     balance: &mut Balance,
     (tree, height): (TreeId, Height),
-    (destination, source): (&Bounds, &Bounds),
     lens: &Arc<Lens>,
 ) -> Result<()> {
     let below = Height(height.0 - 1);
     let place = (tree, height);
-    let ((parent, old), (above, shown)) =
-        (row(store, place, destination)?, row(store, place, source)?);
+    let (parent, old) = row(store, place, &lens.range_above())?;
+    let (above, shown) = row(store, place, &lens.range_below())?;
     if shown.clone().any(|at| above.pending(at) > 0) {
         return Err(Error::Bug("messages are pending for a range to be shared".into()));
     }
@@ -139,16 +133,12 @@ pub(crate) fn splice(
     // All that can fail comes first.
     dropped.iter().try_for_each(|id| store.expect_node(*id, tree, below))?;
     let ids: Vec<NodeId> = edges.iter().map(|(id, ..)| *id).collect();
-    for id in &ids {
-        if store.table.get(*id)?.is_none() || store.is_dirty(*id) {
-            return Err(Error::Bug(format!("{id} is to be shared, and has not been written")));
-        }
-    }
+    ids.iter().try_for_each(|id| store.expect_known(*id))?;
     store.edit_internal(id, |parent, _| {
         parent.splice(old, edges);
         Ok(())
     })?;
-    balance.enqueue(tree, &destination.lo, height);
+    balance.enqueue(tree, lens.to(), height);
     ids.iter().try_for_each(|id| store.add_reference(*id))?;
     dropped.iter().try_for_each(|id| store.remove_reference(*id, tree, below))
 }

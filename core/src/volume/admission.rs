@@ -23,7 +23,7 @@ use crate::format::{Growth, Inflow, Key, Op, RecordMessage, limits};
 use crate::ids::*;
 use crate::space::Need;
 use crate::store::Dirty;
-use crate::tree::{self, Buffers, Ordered};
+use crate::tree::{self, Buffers, Ordered, StepNeed};
 use crate::tuning::{
     FREEING_SLACK, KEEPS_MAX, LOG_END_DIRTY, LOG_END_SHARE, PRUNED_AT_ONCE, RECLAIM_SHARE,
 };
@@ -41,7 +41,7 @@ impl Trees {
         tree::inject(store, balance, first, ordered)
             .inspect_err(|error| store.poison.end_all(error))?;
         while !self.balance.is_settled() {
-            if !self.has_room_for_step(image_blocks, claim) {
+            if !self.has_room_for_step(image_blocks, claim)? {
                 self.owed = Some(claim);
                 return Ok(());
             }
@@ -63,20 +63,30 @@ impl Trees {
         }
     }
 
-    fn has_room_for_step(&self, image_blocks: u64, claim: Claim) -> bool {
+    /// Whether there is space for the most that the next step dirties. Where steps may copy shared nodes, the nodes are
+    /// looked at.
+    fn has_room_for_step(&self, image_blocks: u64, claim: Claim) -> Result<bool> {
+        if self.store.table.shares() {
+            return self.has_room_for_next(image_blocks, claim);
+        }
         let store = &self.store;
-        store.space.has(
-            store.checkpoint_need()
-                + usual_step_need(store, image_blocks)
-                + kept_for(store, image_blocks, claim),
-        )
+        let need = store.checkpoint_need() + usual_step_need(store, image_blocks);
+        Ok(store.space.has(need + kept_for(store, image_blocks, claim)))
+    }
+
+    /// As [`Trees::has_room_for_step`], with the exact nodes that the next step dirties.
+    fn has_room_for_next(&self, image_blocks: u64, claim: Claim) -> Result<bool> {
+        let Trees { store, balance, .. } = self;
+        let StepNeed { dirty, copied, .. } = balance.next_need(store)?;
+        let kept = kept_after(store, image_blocks, claim, copied);
+        Ok(store.space.has(store.checkpoint_need_with(dirty) + kept))
     }
 }
 
 impl Volume {
     /// Refuses an operation for which the volume has no space, before anything changes. If its late-bound values have
-    /// space only once, it becomes durable through a checkpoint.
-    pub(super) fn admit(&mut self, draft: &mut Draft) -> Result<()> {
+    /// space only once, it becomes durable through a checkpoint. `more` is needed besides.
+    pub(super) fn admit(&mut self, draft: &mut Draft, more: Need) -> Result<()> {
         let Inflow { bytes, growth } = draft.room;
         // The inode that an operation that frees space inserts existed before, or moves.
         let mut need = match draft.claim {
@@ -86,6 +96,7 @@ impl Volume {
                 self.need_of(bytes, messages) + self.growth_need(growth)
             }
         };
+        need = need + more;
         let logged = !matches!(draft.durability, Durability::Unlogged);
         if logged && bytes > u64::from(self.superblock.node_size) {
             // The operation makes the root too large, and a step then moves all of it, possibly after it has been
@@ -142,7 +153,7 @@ impl Volume {
                 RecordMessage::RangeDelete(tree, lo, hi) => {
                     -(self.bytes_within(*tree, lo, hi, draft.room.bytes)? as i64)
                 }
-                RecordMessage::Unbound(..) => return Ok(false),
+                RecordMessage::Clone(..) | RecordMessage::Unbound(..) => return Ok(false),
             };
         }
         Ok(balance <= 0)
@@ -340,21 +351,20 @@ impl Volume {
                 continue;
             }
             let Trees { store, balance, .. } = self.trees.wait();
-            let (dirty, is_held) = balance.next_need(store)?;
+            let StepNeed { dirty, copied, is_kept } = balance.next_need(store)?;
             let need = store.checkpoint_need_with(dirty);
             // The reserve is not used for space that stays in use afterwards.
-            let kept = match on_reserve && !is_held {
+            let kept = match on_reserve && !is_kept {
                 true => Need::default(),
-                false => self.kept_for(Claim::Takes),
+                false => kept_after(store, self.superblock.image_blocks, Claim::Takes, copied),
             };
-            let Trees { store, .. } = self.trees.wait();
             if store.space.has(need + kept) {
                 self.trees.wait_mut().step()?;
             } else if on_reserve && logged && self.end_batch()? {
                 // There may be space for the step now.
             } else if !self.trees.wait().balance.is_settled() {
                 self.trees.wait_mut().balance.give_up_step();
-            } else if on_reserve && is_held {
+            } else if on_reserve && is_kept {
                 // Other buffers may free something.
                 let Trees { store, balance, .. } = self.trees.wait_mut();
                 balance.pass_over_buffer(store)?;
@@ -374,7 +384,7 @@ impl Volume {
     pub(super) fn make_steps(&mut self, claim: Claim) -> Result<()> {
         let logged = self.is_logged();
         while !self.trees.wait().balance.is_settled() {
-            while !self.has_room_for_step(claim) && !self.has_room_for_next(claim)? {
+            while !self.has_room_for_step(claim)? && !self.has_room_for_next(claim)? {
                 if !logged || !self.gains_by_checkpoint() {
                     return Ok(());
                 }
@@ -426,7 +436,7 @@ impl Volume {
             // The drain would find these nodes drained already.
             return Ok(());
         }
-        if self.trees.wait().balance.can_prune() && !self.has_room_for_step(Claim::Frees) {
+        if self.trees.wait().balance.can_prune() && !self.has_room_for_step(Claim::Frees)? {
             self.trees.wait_mut().store.set_compact_writes(true);
         }
         let mut steps = 0;
@@ -462,7 +472,7 @@ impl Volume {
 
     /// Whether there is space for the most that the next step dirties. Steps may take more blocks than they free, so
     /// only those of operations that free space may come near the limit.
-    pub(super) fn has_room_for_step(&self, claim: Claim) -> bool {
+    pub(super) fn has_room_for_step(&self, claim: Claim) -> Result<bool> {
         self.trees.wait().has_room_for_step(self.superblock.image_blocks, claim)
     }
 
@@ -470,17 +480,15 @@ impl Volume {
     fn has_room_for_prune(&self) -> bool {
         if self.trees.wait().store.space.newest_hold() > Epoch(0) {
             // The step may change held nodes, and then frees nothing.
-            return self.has_room_for_step(Claim::Frees);
+            return self.has_room_for_step(Claim::Frees).unwrap_or(false);
         }
         let (store, blocks) = (&self.trees.wait().store, self.superblock.image_blocks);
-        store.space.has(store.checkpoint_need() + prune_need(store, blocks))
+        store.space.has(store.checkpoint_need() + usual_step_need(store, blocks))
     }
 
     /// As [`Volume::has_room_for_step`], with the exact nodes that the next step dirties.
     pub(super) fn has_room_for_next(&self, claim: Claim) -> Result<bool> {
-        let Trees { store, balance, .. } = self.trees.wait();
-        let (dirty, _) = balance.next_need(store)?;
-        Ok(store.space.has(store.checkpoint_need_with(dirty) + self.kept_for(claim)))
+        self.trees.wait().has_room_for_next(self.superblock.image_blocks, claim)
     }
 
     /// Whether an operation with this need may begin.

@@ -1,6 +1,7 @@
 //! Carving within a volume: each step waits for its space, with a checkpoint before it where space is short.
 
 use super::Volume;
+use super::checkpoint::Continued;
 use super::reserve::Claim;
 use super::trees::Trees;
 use crate::error::{Error, Result};
@@ -20,18 +21,24 @@ impl Volume {
         for (tree, key) in keys {
             self.trees.wait_mut().balance.carve(*tree, key);
         }
-        self.finish_carve()
+        self.finish_carve(Continued::Afresh)
     }
 
     /// Makes the ends of ranges boundaries of nodes below some height, and flushes what is pending for the ranges into
-    /// those nodes. Returns the height; a node of this height has each range as consecutive children.
-    pub(super) fn carve_apart(&mut self, tree: TreeId, ranges: &[&Bounds]) -> Result<Height> {
+    /// those nodes. Returns the height; a node of this height has each range as consecutive children. A checkpoint for
+    /// the space of a step is continued by the groups that `continued` says.
+    pub(super) fn carve_apart(
+        &mut self,
+        tree: TreeId,
+        ranges: [&Bounds; 2],
+        continued: Continued,
+    ) -> Result<Height> {
         let Trees { store, balance, .. } = self.trees.wait_mut();
         let height = balance.carve_apart(store, tree, ranges)?;
-        self.finish_carve().map(|()| height)
+        self.finish_carve(continued).map(|()| height)
     }
 
-    fn finish_carve(&mut self) -> Result<()> {
+    fn finish_carve(&mut self, continued: Continued) -> Result<()> {
         // A node that is kept wide gets a child for each cut, and must not get more than the format allows.
         let fanout = self.trees.wait().store.geometry.fanout;
         if fanout > CARVED_FANOUT_MAX || self.trees.wait().balance.cuts() > CUTS_MAX {
@@ -40,7 +47,7 @@ impl Volume {
                 format!("a carve at more than {CUTS_MAX} keys, or with a fanout of {fanout}");
             return Err(Error::Unsupported(text));
         }
-        let carved = self.carve_all();
+        let carved = self.carve_all(continued);
         if carved.is_err() {
             self.end_carve();
         }
@@ -58,19 +65,41 @@ impl Volume {
         self.trees.wait_mut().balance.end_carve();
     }
 
-    fn carve_all(&mut self) -> Result<()> {
+    fn carve_all(&mut self, continued: Continued) -> Result<()> {
         while !self.trees.wait().is_carved()? {
-            if self.has_room_for_next(Claim::Takes)? {
+            let has_room = match continued {
+                Continued::Afresh => self.has_room_for_next(Claim::Takes)?,
+                // The reserve was whole when the record was written; the replay may use it.
+                Continued::Replay { .. } => {
+                    let Trees { store, balance, .. } = self.trees.wait();
+                    store.space.has(store.checkpoint_need_with(balance.next_need(store)?.dirty))
+                }
+            };
+            if has_room {
                 self.counters.carved += 1;
                 self.trees.wait_mut().step()?;
-            } else if self.is_logged() && self.gains_by_checkpoint() {
-                self.counters.for_space += 1;
-                self.checkpoint()?;
-            } else {
+            } else if !self.checkpoint_before(continued)? {
                 return Err(self.no_space(1));
             }
         }
         Ok(())
+    }
+
+    /// Makes a checkpoint that frees space, continued by these groups. Returns whether it did.
+    pub(super) fn checkpoint_before(&mut self, continued: Continued) -> Result<bool> {
+        if !self.gains_by_checkpoint() {
+            return Ok(false);
+        }
+        match continued {
+            Continued::Afresh if !self.is_logged() => return Ok(false),
+            Continued::Afresh => self.checkpoint()?,
+            Continued::Replay { .. } => {
+                self.delete_lost()?;
+                self.write_checkpoint(continued)?;
+            }
+        }
+        self.counters.for_space += 1;
+        Ok(true)
     }
 }
 

@@ -157,7 +157,10 @@ impl Volume {
         }
         if !self.log.has_open() {
             self.disk.write_deferred()?;
-            return Ok(Syncing::Nothing);
+            return Ok(match self.log.is_flushed() {
+                true => Syncing::Nothing,
+                false => Syncing::Group(self.disk.clone()),
+            });
         }
         // Bindings also need log space for values that the last records made obsolete.
         if self.trees.wait().store.late.bytes_max() > self.log.room() {
@@ -218,6 +221,21 @@ impl Volume {
         self.trees.wait_mut().store.bind_waiting(room.saturating_sub(used))?;
         let bindings = self.trees.wait_mut().store.late.seal()?;
         self.write_group(&bindings)
+    }
+
+    /// Ends the open group, so that the next record begins another one. The next flush makes both durable: the second
+    /// counts only if the first does.
+    pub(super) fn end_group(&mut self) -> Result<()> {
+        if !self.log.has_open() {
+            return Ok(());
+        }
+        match self.begin_sync()? {
+            Syncing::Nothing | Syncing::Group(_) => Ok(()),
+            Syncing::Checkpoint(checkpoint) => {
+                let waited = checkpoint.wait();
+                self.end_checkpoint(*checkpoint, waited)
+            }
+        }
     }
 
     fn write_group(&mut self, bindings: &[Binding]) -> Result<()> {

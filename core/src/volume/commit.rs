@@ -1,11 +1,12 @@
 //! Transactions: how each becomes durable, log space for it, and its way into the log and the trees.
 
+use super::clone::Splice;
 use super::reserve::{Claim, room_of};
 use super::trees::Trees;
 use super::{Access, Pruned, Transaction, Volume};
 use crate::error::{Error, Result, after};
 use crate::format::limits::{LATE_VALUES_MAX, RECORD_MESSAGES_MAX};
-use crate::format::{Action, BINDING_BYTES_MAX, Inflow, Op, Record, RecordMessage};
+use crate::format::{Action, BINDING_BYTES_MAX, Inflow, Op, Record, RecordMessage, clones};
 use crate::ids::*;
 use crate::log::{LogForm, log_form, outgrows};
 use crate::tree::Ordered;
@@ -108,13 +109,16 @@ impl Volume {
         };
         let mut draft = Draft::new(transaction, claim, durability);
         self.ensure_ready()?;
-        self.admit(&mut draft)?;
+        let splices = self.ready_to_clone(&mut draft)?;
         let Trees { store, balance, .. } = self.trees.wait_mut();
         match balance.ensure_enters(store, &draft.ordered.messages) {
-            Err(error) if error.is_unreadable() => return Err(error),
+            Err(error) if error.is_unreadable() => {
+                balance.end_carve();
+                return Err(error);
+            }
             entered => self.poison_on_error(entered)?,
         }
-        let result = self.log_and_apply(draft);
+        let result = self.log_and_apply(draft, &splices);
         self.poison_on_error(result)
     }
 
@@ -123,7 +127,8 @@ impl Volume {
         if count == 0 || count > RECORD_MESSAGES_MAX as usize {
             return Err(Error::Misuse(format!("an operation of {count} messages")));
         }
-        for message in messages {
+        let clones = clones(messages).count();
+        for (index, message) in messages.iter().enumerate() {
             let wrong = match message {
                 RecordMessage::Unbound(..) => Some("a message without its value"),
                 RecordMessage::RangeDelete(_, lo, hi) if lo >= hi => {
@@ -135,7 +140,12 @@ impl Volume {
                 RecordMessage::Point(_, _, Action::Update(update)) if update.is_anew() => {
                     Some("an update that deletes first")
                 }
-                RecordMessage::Point(..) | RecordMessage::RangeDelete(..) => None,
+                RecordMessage::Clone(..) if index >= clones => {
+                    Some("a range clone after other messages")
+                }
+                RecordMessage::Point(..)
+                | RecordMessage::RangeDelete(..)
+                | RecordMessage::Clone(..) => None,
             };
             if let Some(wrong) = wrong {
                 return Err(Error::Misuse(wrong.into()));
@@ -161,7 +171,7 @@ impl Volume {
         if fits(&form) { Durability::Logged(form) } else { Durability::Whole }
     }
 
-    fn log_and_apply(&mut self, draft: Draft) -> Result<Lsn> {
+    fn log_and_apply(&mut self, draft: Draft, splices: &[Splice]) -> Result<Lsn> {
         let Draft { op, wall, mut ordered, claim, durability, .. } = draft;
         let whole = matches!(durability, Durability::Whole);
         let logged = matches!(durability, Durability::Logged(_));
@@ -194,6 +204,7 @@ impl Volume {
                 }
             }
         }
+        self.splice(splices)?;
         let count = ordered.messages.len();
         self.next_msn = Msn(lsn.0 + count as u64);
         self.deletes += ordered.messages.iter().filter(|message| message.frees()).count() as u64;
@@ -250,7 +261,7 @@ impl Volume {
     }
 
     /// Seals the open group if it is long enough, and makes a checkpoint if the log is full.
-    fn make_log_room(&mut self, form: &LogForm) -> Result<()> {
+    pub(super) fn make_log_room(&mut self, form: &LogForm) -> Result<()> {
         let (_, size) = self.log.fill();
         let bytes = form.bytes();
         let open = self.log.open_bytes() + self.trees.wait().store.late.bytes_max();

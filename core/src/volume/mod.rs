@@ -325,7 +325,7 @@ impl Volume {
         match self.access {
             _ if self.unfinished.is_some() => true,
             Access::ReadWrite { logged: false, .. } => self.trees.wait().store.dirty_bytes() > 0,
-            _ => self.log.has_open(),
+            _ => self.log.has_open() || !self.log.is_flushed(),
         }
     }
 

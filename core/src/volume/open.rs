@@ -228,7 +228,7 @@ impl Volume {
             .lost
             .take()
             .into_iter()
-            .map(|(lo, hi)| RecordMessage::RangeDelete(TreeId::Data, lo, hi))
+            .map(|(tree, lo, hi)| RecordMessage::RangeDelete(tree, lo, hi))
             .collect();
         if ranges.is_empty() {
             return Ok(());

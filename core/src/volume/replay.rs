@@ -52,6 +52,11 @@ impl Volume {
                 None => None,
                 Some(_) => Rest::of(&group, included, device, superblock.slot)?,
             };
+            if included > 0 {
+                let (unit, group_number) = before;
+                let before = Continued::Replay { unit, group: group_number };
+                self.replay_clones(&group.records[0], before)?;
+            }
             let end_of_group = self.replay_group(&disk, &group, included, survey, rest.as_ref())?;
             if let Some(next) = group.records.get(included) {
                 let (before, group_end) = (next.lsn, group.next_lsn);
@@ -70,8 +75,8 @@ impl Volume {
         }
         let last = Msn(self.next_msn.0 - 1);
         let Trees { store, balance, .. } = self.trees.wait_mut();
-        for (lo, hi) in store.lost.take() {
-            let delete = RecordMessage::RangeDelete(TreeId::Data, lo, hi);
+        for (tree, lo, hi) in store.lost.take() {
+            let delete = RecordMessage::RangeDelete(tree, lo, hi);
             tree::inject(store, balance, last, &Ordered::new(vec![delete]))?;
         }
         Ok(())
@@ -105,6 +110,11 @@ impl Volume {
             let mut waiting = Waiting { first: record.lsn, messages: Vec::new() };
             for (first, message) in record.numbered() {
                 self.forget_lost(message);
+                if message.is_clone() {
+                    // It has been made before the group.
+                    waiting.first = Lsn(first.0 + 1);
+                    continue;
+                }
                 let RecordMessage::Unbound(key, count) = message else {
                     self.inject(&mut waiting, first, message.clone())?;
                     continue;
@@ -136,7 +146,8 @@ impl Volume {
             if let Some(lost) = survey.lost_at(first) {
                 few = (lost.messages.end().0 - first.0).min((count - done).into()) as u32;
                 let last = block_after(&key, few - 1).expect("the decoder has looked at the last");
-                self.trees.wait_mut().store.lost.insert(key, last.successor(), lost.damage.clone());
+                let (end, damage) = (last.successor(), lost.damage.clone());
+                self.trees.wait_mut().store.lost.insert(TreeId::Data, key, end, damage);
                 done += few;
                 continue;
             }
@@ -173,7 +184,7 @@ impl Volume {
         let messages = Ordered::new(std::mem::take(&mut waiting.messages));
         tree::inject(store, balance, first, &messages)?;
         // If space is short, the steps wait for a checkpoint, which waits for the end of the group.
-        while !self.trees.wait().balance.is_settled() && self.has_room_for_step(Claim::Frees) {
+        while !self.trees.wait().balance.is_settled() && self.has_room_for_step(Claim::Frees)? {
             match self.trees.wait_mut().step() {
                 // A buffer that cannot be flushed stays where it is: the rest can still be read.
                 Err(error)
@@ -188,19 +199,13 @@ impl Volume {
     /// Forgets lost values that a later message covers.
     fn forget_lost(&mut self, message: &RecordMessage) {
         let lost = &mut self.trees.wait_mut().store.lost;
-        if message.tree() != TreeId::Data {
-            return;
-        }
         match message {
-            RecordMessage::Point(_, _, Action::Update(_)) => {}
-            RecordMessage::Point(_, key, Action::Insert(_) | Action::Delete) => {
-                lost.forget(key, &key.successor())
-            }
-            RecordMessage::RangeDelete(_, lo, hi) => lost.forget(lo, hi),
-            RecordMessage::Unbound(first, count) => {
-                if let Some(last) = block_after(first, count - 1) {
-                    lost.forget(first, &last.successor());
-                }
+            RecordMessage::Point(_, _, Action::Update(_)) | RecordMessage::Clone(..) => {}
+            RecordMessage::Point(..)
+            | RecordMessage::RangeDelete(..)
+            | RecordMessage::Unbound(..) => {
+                let (lo, hi) = message.bounds();
+                lost.forget(message.tree(), &lo, &hi);
             }
         }
     }
@@ -237,4 +242,86 @@ impl Late<'_> {
 struct Waiting {
     first: Lsn,
     messages: Vec<RecordMessage>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::MemoryDevice;
+    use crate::format::{Op, data_key};
+    use crate::volume::{Content, CreateOptions, Mode, NonceSource, OpenOptions, Transaction};
+
+    fn nonces(mut last: u64) -> NonceSource {
+        Box::new(move || {
+            last += 1;
+            last
+        })
+    }
+
+    fn commit(volume: &mut Volume, messages: Vec<RecordMessage>) {
+        volume.commit(Transaction { op: Op::Raw, wall: Time::default(), messages }).unwrap();
+    }
+
+    /// A checkpoint between two groups, after which the log no longer shows what was lost in the first one.
+    #[test]
+    fn older_values_of_lost_ones_do_not_come_back_with_a_checkpoint_on_the_way() {
+        let (bytes, name) = (64 << 20, b"a file__");
+        let memory = Arc::new(MemoryDevice::new(bytes));
+        let device: Arc<dyn Device> = memory.clone();
+        let options = CreateOptions {
+            content: Content::Keys,
+            ..CreateOptions::new(*b"a volume of keys", bytes, nonces(0))
+        };
+        Volume::create(device.clone(), options).unwrap().checkpoint().unwrap();
+        let open = |eager_checkpoints, until, nonce| {
+            let options = OpenOptions {
+                content: None,
+                eager_checkpoints,
+                until,
+                ..OpenOptions::new(Mode::ReadWrite, nonces(nonce))
+            };
+            Volume::open(device.clone(), options).map(|(volume, _)| volume)
+        };
+        let blocks = |byte: u8| {
+            let value = |block| {
+                let value = Bytes::from(vec![byte; BLOCK_SIZE]);
+                RecordMessage::Point(TreeId::Data, data_key(name, block), Action::Insert(value))
+            };
+            (0..300).map(value).collect::<Vec<_>>()
+        };
+        let mut volume = open(false, Until::End, 1 << 20).unwrap();
+        commit(&mut volume, blocks(1));
+        volume.checkpoint().unwrap();
+        commit(&mut volume, blocks(2));
+        volume.sync().unwrap();
+        let last = Until::Record(Lsn(volume.next_msn().0));
+        for number in 1..4 {
+            let (key, value) = (Key::copied(&[b'z', number]), Bytes::from_static(b"later"));
+            let message = RecordMessage::Point(TreeId::Data, key, Action::Insert(value));
+            commit(&mut volume, vec![message]);
+            volume.sync().unwrap();
+        }
+        let bound = volume.counters().bound;
+        assert_eq!(bound.in_leaves + bound.in_runs, 300);
+        drop(volume);
+        let image = memory.snapshot();
+        // Slices have values anywhere.
+        let mut at = 0;
+        for row in image.chunk_by(|a, b| a == b) {
+            if row[0] == 2 && row.len() >= BLOCK_SIZE {
+                for inside in (99..row.len()).step_by(BLOCK_SIZE / 2) {
+                    memory.write_at((at + inside) as u64, &[7]).unwrap();
+                }
+            }
+            at += row.len();
+        }
+        // A writer that goes on before the end of the log.
+        drop(open(true, last, 1 << 30));
+        let volume = open(false, Until::End, 1 << 40).unwrap();
+        for block in [0, 7, 299] {
+            let value = volume.get(TreeId::Data, &data_key(name, block)).unwrap();
+            assert_eq!(value.map(|value| value[0]), None, "block {block}");
+        }
+        assert!(volume.get(TreeId::Data, b"z\x01").unwrap().is_some());
+    }
 }

@@ -83,6 +83,11 @@ pub(super) fn growth_need(store: &Store, inflow: Inflow) -> Need {
 /// The space that must stay free after an operation: the reserve for steps, the growth of leaves by pending messages,
 /// the part of the reserve for deletes that the claim leaves, and the need of dropping a hold.
 pub(super) fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
+    kept_after(store, image_blocks, claim, Inflow::default())
+}
+
+/// As [`kept_for`], after a step that copies messages with this inflow.
+pub(super) fn kept_after(store: &Store, image_blocks: u64, claim: Claim, copied: Inflow) -> Need {
     let path = path_need(store.geometry, image_blocks, store.height());
     // An edge with a lens may be twice as long, and so may be the path.
     let steps = if store.table.shares() { path + path } else { path };
@@ -93,7 +98,7 @@ pub(super) fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
         Claim::Frees => Need::default(),
     };
     let drops = if store.space.held_blocks() > 0 { HOLD_BLOCKS } else { 0 };
-    steps + growth_need(store, store.inflow()) + deletes + Need::of_blocks(drops)
+    steps + growth_need(store, store.inflow() + copied) + deletes + Need::of_blocks(drops)
 }
 
 /// The need of a path from a root of this height to a leaf, which only this path leads to (invariant 6): all nodes are rewritten at their maximum size, and one of
@@ -122,19 +127,8 @@ fn level_need(geometry: Geometry, image_blocks: u64) -> Need {
 }
 
 /// The most that an ordinary step dirties: three internal nodes, two of which merge, and a few leaves, which may grow.
-/// Where nodes are shared, a copy of one, and the table entries of its children.
+/// Steps that copy shared nodes are looked at one by one instead.
 pub(super) fn usual_step_need(store: &Store, image_blocks: u64) -> Need {
-    let geometry = store.geometry;
-    let (children, _) = geometry.edges_max();
-    let need = prune_need(store, image_blocks);
-    match store.table.shares() {
-        true => need + level_need(geometry, image_blocks) + Need::of_blocks(2 * children as u64),
-        false => need,
-    }
-}
-
-/// As [`usual_step_need`], for steps that copy nothing.
-pub(super) fn prune_need(store: &Store, image_blocks: u64) -> Need {
     let geometry = store.geometry;
     let growth = store.inflow().growth.bytes.min(geometry.growth_at_once() as u64);
     let largest = u64::from(geometry.between_size(image_blocks));
@@ -179,6 +173,7 @@ fn bytes_of(message: &RecordMessage) -> u64 {
         RecordMessage::Point(_, key, Action::Update(update)) => key.len() + update.bytes().len(),
         RecordMessage::Point(_, key, action) => key.len() + action.value().len(),
         RecordMessage::RangeDelete(_, lo, hi) => lo.len() + hi.len(),
+        RecordMessage::Clone(_, lens) => lens.to().len() + lens.from().len(),
         RecordMessage::Unbound(key, _) => key.len(),
     };
     (ENTRY_BYTES + bytes) as u64

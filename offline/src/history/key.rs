@@ -38,6 +38,8 @@ pub enum KeyDeed {
     Point(Action),
     /// A range delete that covers it.
     RangeDelete(Key, Key),
+    /// A range clone that made it: the key that it was cloned from.
+    Clone(Key),
     /// An unbound entry with its value, as of the end of its group.
     Bound {
         /// The node that holds the value; `None` if the log does.
@@ -77,6 +79,7 @@ pub fn of_key(
                 RecordMessage::RangeDelete(_, lo, hi) => {
                     KeyDeed::RangeDelete(lo.clone(), hi.clone())
                 }
+                RecordMessage::Clone(_, lens) => KeyDeed::Clone(lens.down(key)),
                 RecordMessage::Unbound(first, _) => {
                     let block = |key: &Key| parse_data_key(key).map_or(0, |(_, block)| block);
                     msn = Msn(msn.0 + block(key).saturating_sub(block(first)));
@@ -105,7 +108,7 @@ pub fn of_key(
                 KeyDeed::Point(action) => Some(action.apply(None)),
                 KeyDeed::RangeDelete(..) => Some(None),
                 KeyDeed::Bound { .. } => Some(found),
-                KeyDeed::Null => None,
+                KeyDeed::Clone(_) | KeyDeed::Null => None,
             };
             let (lsn, op, wall) = (record.lsn, record.op, record.wall);
             steps.push(KeyStep { lsn, op, wall, msn, deed, after: value.clone() });

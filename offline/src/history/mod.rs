@@ -98,6 +98,8 @@ pub enum Act {
     Write(u64, u64),
     /// Bytes of a file were dropped: from the first, up to the second if given.
     Drop(u64, Option<u64>),
+    /// A range of keys was cloned.
+    Clone,
     /// A key that matches no schema.
     Raw,
 }
@@ -106,7 +108,7 @@ impl Act {
     /// The rank of an effect in a summary of a record; lower ranks are more important.
     fn rank(&self) -> u8 {
         match self {
-            Act::Put | Act::Remove | Act::SetXattr(_) | Act::RemoveXattr(_) => 0,
+            Act::Put | Act::Remove | Act::Clone | Act::SetXattr(_) | Act::RemoveXattr(_) => 0,
             Act::RemoveBelow | Act::Inode | Act::Replace => 1,
             Act::Write(..) | Act::Drop(..) | Act::Raw => 2,
             Act::Count => 3,
@@ -284,6 +286,7 @@ impl Teller {
     fn touch(&mut self, msn: Msn, message: &RecordMessage) -> Touched {
         let (tree, (lo, hi)) = (message.tree(), message.bounds());
         let (place, act, inode) = match tree {
+            _ if message.is_clone() => (None, Act::Clone, None),
             TreeId::Metadata => self.metadata(msn, message, &lo),
             TreeId::Data => self.data(message, &lo, &hi),
         };
@@ -348,6 +351,7 @@ impl Teller {
             // The contents of everything below a directory.
             let act = match message {
                 RecordMessage::RangeDelete(..) => Act::RemoveBelow,
+                RecordMessage::Clone(..) => Act::Clone,
                 RecordMessage::Point(..) | RecordMessage::Unbound(..) => Act::Raw,
             };
             return (MetaKey::beginning(lo), act, None);
@@ -366,6 +370,7 @@ impl Teller {
             RecordMessage::Point(_, _, Action::Update(_)) => {
                 Act::Write(bytes(block), FILE_BLOCK as u64)
             }
+            RecordMessage::Clone(..) => Act::Clone,
             RecordMessage::RangeDelete(..) => {
                 let same = |(prefix, block): &(&[u8], u64)| {
                     *prefix == &lo[..lo.len() - 8] && *block != u64::MAX

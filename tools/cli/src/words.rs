@@ -102,6 +102,7 @@ pub fn act(touched: &Touched) -> String {
         Act::Drop(first, Some(end)) => {
             format!("drops bytes {first} to {} of", end.saturating_sub(1))
         }
+        Act::Clone => "clones keys to".into(),
         Act::Raw => "touches".into(),
     }
 }

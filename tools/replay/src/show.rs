@@ -87,6 +87,7 @@ fn name(message: &RecordMessage) -> &'static str {
         RecordMessage::Point(_, _, Action::Delete) => "delete",
         RecordMessage::Point(_, _, Action::Update(_)) => "update",
         RecordMessage::RangeDelete(..) => "range delete",
+        RecordMessage::Clone(..) => "range clone",
         RecordMessage::Unbound(..) => "unbound entry",
     }
 }
@@ -98,6 +99,9 @@ fn contents(message: &RecordMessage) -> Vec<String> {
             vec![words::value(*tree, key, bytes)]
         }
         RecordMessage::Point(_, _, Action::Update(update)) => vec![words::update(update)],
+        RecordMessage::Clone(tree, lens) => {
+            vec![format!("of the keys that begin with {}", show::key(*tree, lens.from()))]
+        }
         RecordMessage::Unbound(_, count) => vec![format!("{count} values")],
         RecordMessage::Point(_, _, Action::Delete) | RecordMessage::RangeDelete(..) => Vec::new(),
     }
@@ -108,6 +112,7 @@ fn document(told: &Event<'_>) -> Value {
     let messages = told.touched.iter().zip(&told.record.messages).map(|(touched, message)| {
         let value = match message {
             RecordMessage::Point(_, _, action) => Some(json::hex(action.value())),
+            RecordMessage::Clone(_, lens) => Some(json::hex(lens.from())),
             RecordMessage::RangeDelete(..) | RecordMessage::Unbound(..) => None,
         };
         json!({

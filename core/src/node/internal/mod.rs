@@ -90,6 +90,9 @@ pub struct Child {
     shares: Vec<Share>,
 }
 
+/// An edge that a node gets: the child, the pivot, and the lens.
+pub type NewEdge = (NodeId, Key, Option<Arc<Lens>>);
+
 /// The slices of a run for a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Share {
@@ -114,7 +117,19 @@ impl Internal {
         bounds: Bounds,
         children: Vec<(NodeId, Key)>,
     ) -> Internal {
-        let child = |(id, pivot)| Child::new(id, pivot, None, RunSeq(0));
+        let edges = children.into_iter().map(|(id, pivot)| (id, pivot, None));
+        Internal::over(id, tree, height, bounds, edges.collect())
+    }
+
+    /// As [`Internal::new`], with the lenses of the edges.
+    pub fn over(
+        id: NodeId,
+        tree: TreeId,
+        height: Height,
+        bounds: Bounds,
+        children: Vec<NewEdge>,
+    ) -> Internal {
+        let child = |(id, pivot, lens)| Child::new(id, pivot, lens, RunSeq(0));
         let open = vec![Batch::default(); children.len()];
         Internal {
             id,

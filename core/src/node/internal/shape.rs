@@ -70,7 +70,7 @@ impl Internal {
     }
 
     /// Replaces consecutive children, with all that is pending for them, by others of the same keys.
-    pub fn splice(&mut self, old: Range<usize>, new: Vec<(NodeId, Key, Option<Arc<Lens>>)>) {
+    pub fn splice(&mut self, old: Range<usize>, new: Vec<NewEdge>) {
         old.clone().for_each(|at| self.flushed(at));
         let (removed, added) = (old.len(), new.len());
         self.renumber(|other| match other {

@@ -1,18 +1,24 @@
 //! Range clones: a range of keys is shown under another prefix as well, without a copy (BetrFS 0.5).
 //!
 //! Both ranges are carved below the least height at which one node has each of them, so that rows of nodes there hold
-//! exactly their keys. A checkpoint writes all nodes. Then the node of that height with the destination gets further edges
-//! to the nodes of the source, with a lens, and the next checkpoint makes that durable.
+//! exactly their keys. Then the node of that height with the destination gets further edges to the nodes of the source,
+//! with a lens ([`Splice`]). A carve changes no content, and a checkpoint may come between its steps. So it comes before
+//! the record of the clone is appended, and nothing is left that can fail.
+//!
+//! A record with clones begins its group, and they come first in it. So a replay that has no space for a step makes a
+//! checkpoint before the group, as before any group. And all late-bound values that the source has are bound by earlier
+//! groups.
 
 use std::sync::Arc;
 
-use super::checkpoint::Pruned;
-use super::reserve::Claim;
+use super::checkpoint::Continued;
+use super::commit::{Draft, Durability};
+use super::reserve::{Claim, path_need};
 use super::trees::Trees;
-use super::{Content, Volume};
-use crate::error::{Error, Result};
+use super::{Access, Content, Volume};
+use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{FANOUT, KEY_MAX};
-use crate::format::{Bounds, CHILD_BYTES, Features, HoldsRoot, Key, Lens, prefix_end};
+use crate::format::{CHILD_BYTES, Features, HoldsRoot, Lens, Record, clones};
 use crate::ids::*;
 use crate::space::Need;
 use crate::tree::{self, Scan};
@@ -21,70 +27,197 @@ use crate::tree::{self, Scan};
 const CHILDREN_MAX: usize = *FANOUT.end() as usize;
 /// 2 KiB and 30 bytes: the most that an edge takes, with a pivot and a lens of the longest keys.
 const EDGE_BYTES_MAX: usize = CHILD_BYTES + 2 * KEY_MAX;
+/// 4 carves: a checkpoint for space may take a boundary away again, and each carve leaves more space than it found.
+const CARVES_MAX: usize = 4;
+
+/// A range clone whose ranges are carved.
+pub(super) struct Splice {
+    tree: TreeId,
+    /// The height of the nodes that have the two ranges.
+    height: Height,
+    lens: Arc<Lens>,
+}
 
 impl Volume {
-    /// Makes `destination`·s read as `source`·s, for every s; durable when it returns. No key may begin with
-    /// `destination`, which must be no longer than `source`; neither prefix may begin with the other one, and each must
-    /// have a byte below 255. Changes of either range do not show in the other one. The time does not depend on the size
-    /// of the range.
-    pub fn clone_range(&mut self, tree: TreeId, source: &Key, destination: &Key) -> Result<()> {
-        self.ensure_ready()?;
-        let misuse = |text: &str| Error::Misuse(format!("a range cannot be cloned: {text}"));
-        let lens = Lens::new(destination.clone(), source.clone())
-            .filter(|_| !source.starts_with(destination) && !destination.starts_with(source))
-            .ok_or_else(|| misuse("the prefixes do not suit each other"))?;
-        if self.content() != Content::Keys {
-            return Err(misuse("a file system shares no nodes yet"));
+    /// Admits a transaction, and prepares its range clones.
+    pub(super) fn ready_to_clone(&mut self, draft: &mut Draft) -> Result<Vec<Splice>> {
+        let wanted = owned(clones(&draft.ordered.messages));
+        if wanted.is_empty() {
+            return self.admit(draft, Need::default()).map(|()| Vec::new());
         }
-        if self.superblock.holds != HoldsRoot::default() {
-            return Err(misuse("a volume with snapshots shares no nodes yet"));
-        }
-        let range = |prefix: &Key| Bounds { lo: prefix.clone(), hi: prefix_end(prefix) };
-        let (shown, new) = (range(source), range(destination));
-        let mut scan = Scan::few(tree, new.lo.clone(), new.hi.clone());
-        if self.advance(&mut scan)?.is_some() {
-            return Err(misuse("there are keys with the new prefix"));
-        }
+        self.check_clones(&wanted)?;
+        self.end_group()?;
         // Nodes that an earlier clone or a carve has left wide are divided first.
         self.make_steps(Claim::Takes)?;
-        let height = self.carve_apart(tree, &[&shown, &new])?;
-        let shared = self.share((tree, height), (&new, &shown), lens);
-        self.end_carve();
-        shared?;
-        self.make_steps(Claim::Takes)?;
-        self.checkpoint_with(Pruned::None)
+        self.carve_clones(&wanted, Continued::Afresh, |volume, need| {
+            volume.admit(draft, need)?;
+            match &draft.durability {
+                Durability::Logged(form) => volume.make_log_room(form),
+                Durability::Unlogged | Durability::Whole => Ok(()),
+            }
+        })
     }
 
-    /// Adds edges to the carved range `shown` in the place of the carved range `new`.
-    fn share(
-        &mut self,
-        (tree, height): (TreeId, Height),
-        (new, shown): (&Bounds, &Bounds),
-        lens: Lens,
-    ) -> Result<()> {
-        self.checkpoint_with(Pruned::None)?;
-        // The node that gets the edges, and the table entries of all nodes that get or lose one.
-        let store = &self.trees.wait().store;
-        let (edges, children) = tree::edges_after_splice(store, (tree, height), (new, shown))?;
-        if children > CHILDREN_MAX {
-            let text = format!(
-                "a clone in a node that would have {children} children: at most {CHILDREN_MAX}"
-            );
-            return Err(Error::Unsupported(text));
+    /// Refuses clones that cannot be made.
+    fn check_clones(&self, wanted: &[(TreeId, Lens)]) -> Result<()> {
+        let misuse = |text: &str| Err(Error::Misuse(format!("a range cannot be cloned: {text}")));
+        if self.content() != Content::Keys {
+            return misuse("a file system shares no nodes yet");
         }
-        let need = Need::of_image(store.geometry.internal_bytes_max(self.superblock.image_blocks))
-            + Need::of_image(children * EDGE_BYTES_MAX)
-            + Need::of_blocks(2 * (edges + children) as u64);
-        if !self.has_room(need, Claim::Takes) {
-            return Err(self.no_space(need.all()));
+        if self.superblock.holds != HoldsRoot::default() {
+            return misuse("a volume with snapshots shares no nodes yet");
+        }
+        for (at, (tree, lens)) in wanted.iter().enumerate() {
+            let new = lens.range_above();
+            let mut scan = Scan::few(*tree, new.lo.clone(), new.hi.clone());
+            if self.advance(&mut scan)?.is_some() {
+                return misuse("there are keys with the new prefix");
+            }
+            let is_apart = |(of, other): &(TreeId, Lens)| {
+                let overlaps =
+                    |prefix: &[u8]| lens.to().starts_with(prefix) || prefix.starts_with(lens.to());
+                of != tree || !(overlaps(other.to()) || overlaps(other.from()))
+            };
+            if !wanted.iter().enumerate().all(|(of, other)| of == at || is_apart(other)) {
+                return misuse("two clones of one operation overlap");
+            }
+        }
+        Ok(())
+    }
+
+    /// Carves the ranges of clones, until that and the space for the splices, which `find_room` finds, are there
+    /// together.
+    fn carve_clones(
+        &mut self,
+        wanted: &[(TreeId, Lens)],
+        continued: Continued,
+        mut find_room: impl FnMut(&mut Volume, Need) -> Result<()>,
+    ) -> Result<Vec<Splice>> {
+        for _ in 0..CARVES_MAX {
+            let carved = self.carve_once(wanted, continued).and_then(|splices| {
+                let need = self.splice_need(&splices)?;
+                find_room(self, need)?;
+                Ok((splices, self.trees.wait().is_carved()?))
+            });
+            match carved {
+                Ok((splices, true)) => return Ok(splices),
+                Ok((_, false)) => self.end_carve(),
+                Err(error) => {
+                    self.end_carve();
+                    return Err(error);
+                }
+            }
+        }
+        Err(self.no_space(1))
+    }
+
+    fn carve_once(
+        &mut self,
+        wanted: &[(TreeId, Lens)],
+        continued: Continued,
+    ) -> Result<Vec<Splice>> {
+        let mut splices = Vec::with_capacity(wanted.len());
+        for (tree, lens) in wanted {
+            let ranges = [&lens.range_below(), &lens.range_above()];
+            let height = self.carve_apart(*tree, ranges, continued)?;
+            splices.push(Splice { tree: *tree, height, lens: Arc::new(lens.clone()) });
+        }
+        Ok(splices)
+    }
+
+    /// The need of splices: the nodes that get edges, and the table entries of all nodes that get or lose one.
+    fn splice_need(&self, splices: &[Splice]) -> Result<Need> {
+        let store = &self.trees.wait().store;
+        let mut counts = Vec::with_capacity(splices.len());
+        for Splice { tree, height, lens } in splices {
+            counts.push(tree::edges_after_splice(store, (*tree, *height), lens)?);
+        }
+        // All may be edges of one node.
+        let all: usize = counts.iter().map(|(edges, _)| edges).sum();
+        // The first clone of a volume makes the reserve for steps larger.
+        let mut need = match store.table.shares() {
+            true => Need::default(),
+            false => path_need(store.geometry, self.superblock.image_blocks, store.height()),
+        };
+        for (edges, children) in counts {
+            let most = children + all - edges;
+            if most > CHILDREN_MAX {
+                let text = format!(
+                    "a clone in a node that would have {most} children: at most {CHILDREN_MAX}"
+                );
+                return Err(Error::Unsupported(text));
+            }
+            let node =
+                Need::of_image(store.geometry.internal_bytes_max(self.superblock.image_blocks));
+            let blocks = Need::of_blocks(2 * (edges + children) as u64);
+            need = need + node + Need::of_image(most * EDGE_BYTES_MAX) + blocks;
+        }
+        Ok(need)
+    }
+
+    /// Adds the edges of carved clones, and ends the carve.
+    pub(super) fn splice(&mut self, splices: &[Splice]) -> Result<()> {
+        if splices.is_empty() {
+            return Ok(());
         }
         self.superblock.features.read_only |= Features::SHARED;
         let Trees { store, balance, .. } = self.trees.wait_mut();
         store.table.share();
-        let (place, lens) = ((tree, height), Arc::new(lens));
-        let spliced = tree::splice(store, balance, place, (new, shown), &lens);
-        self.poison_on_error(spliced)
+        for Splice { tree, height, lens } in splices {
+            tree::splice(store, balance, (*tree, *height), lens)?;
+        }
+        balance.end_carve();
+        Ok(())
     }
+
+    /// Repeats the clones of a record, which is the first of its group. If what they need cannot be read, a volume that
+    /// is only read remembers that the new ranges are lost.
+    pub(super) fn replay_clones(&mut self, record: &Record, before: Continued) -> Result<()> {
+        let wanted = owned(record.clones());
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        if self.superblock.holds != HoldsRoot::default() {
+            let fault = Fault::mismatch("log of a volume with snapshots", "no range clone", "one");
+            return Err(Error::corrupt(Place::Image, fault));
+        }
+        // When the record was written there was space for all this besides the reserve, which the replay may use.
+        let carved = self.carve_clones(&wanted, before, |volume, need| {
+            let has_room = |volume: &Volume| {
+                let store = &volume.trees.wait().store;
+                store.space.has(store.checkpoint_need() + need)
+            };
+            while !has_room(volume) {
+                if !volume.checkpoint_before(before)? {
+                    return Err(volume.no_space(need.all()));
+                }
+            }
+            Ok(())
+        });
+        match carved {
+            Err(error) if error.is_unreadable() && self.access == Access::ReadOnly => {
+                let (damage, _) = error.into_damage()?;
+                for (tree, lens) in wanted {
+                    let range = lens.range_above();
+                    if let Some(hi) = range.hi {
+                        self.trees.wait_mut().store.lost.insert(tree, range.lo, hi, damage.clone());
+                    }
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(splices) => {
+                self.splice(&splices)?;
+                let lost = &mut self.trees.wait_mut().store.lost;
+                wanted.iter().for_each(|(tree, lens)| lost.clone_range(*tree, lens));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn owned<'l>(clones: impl Iterator<Item = (TreeId, &'l Lens)>) -> Vec<(TreeId, Lens)> {
+    clones.map(|(tree, lens)| (tree, lens.clone())).collect()
 }
 
 #[cfg(test)]

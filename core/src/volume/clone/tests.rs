@@ -10,9 +10,14 @@ use super::*;
 use crate::check::{CheckOptions, check};
 use crate::device::{Device, MemoryDevice};
 use crate::format::{Action, Op, RecordMessage};
+use crate::format::{Key, prefix_end};
 use crate::random::Random;
 use crate::store::{CacheBudget, Geometry, Store};
-use crate::volume::{CreateOptions, HoldChange, Mode, NonceSource, OpenOptions, Transaction};
+use crate::volume::{
+    CreateOptions, HoldChange, Mode, NonceSource, OpenOptions, Pruned, Transaction,
+};
+
+mod replay;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 const TREE: TreeId = TreeId::Data;
@@ -67,6 +72,23 @@ fn assert_sound(device: &Arc<dyn Device>, name: &str) {
     assert!(report.is_clean(), "{name}: {:?}", report.findings);
 }
 
+/// The messages of a range clone, and of a range rename.
+fn cloning(source: &Key, destination: &Key, is_rename: bool) -> Option<Vec<RecordMessage>> {
+    let lens = Lens::of_ranges(destination.clone(), source.clone())?;
+    let mut messages = vec![RecordMessage::Clone(TREE, lens)];
+    if is_rename {
+        let end = prefix_end(source).unwrap();
+        messages.push(RecordMessage::RangeDelete(TREE, source.clone(), end));
+    }
+    Some(messages)
+}
+
+fn clone_range(volume: &mut Volume, source: &Key, destination: &Key) -> Result<()> {
+    let messages =
+        cloning(source, destination, false).ok_or_else(|| Error::Misuse("no such lens".into()))?;
+    volume.commit(Transaction { op: Op::Clone, wall: Time::default(), messages }).map(drop)
+}
+
 /// The prefixes of ranges: one or two letters.
 fn prefix(random: &mut Random) -> Vec<u8> {
     let len = 1 + random.below(2) as usize;
@@ -117,7 +139,7 @@ fn change(volume: &mut Volume, model: &mut Model, random: &mut Random) {
     }
 }
 
-/// Clones a range at random, if there is one to be cloned; the destination is emptied first.
+/// Clones or renames a range at random, if there is one to be cloned; the destination is emptied first.
 fn clone(volume: &mut Volume, model: &mut Model, random: &mut Random) -> bool {
     let (source, destination) = (prefix(random), prefix(random));
     if source.starts_with(&destination)
@@ -129,19 +151,23 @@ fn clone(volume: &mut Volume, model: &mut Model, random: &mut Random) -> bool {
     let (from, to) = (Key::new(source.clone()), Key::new(destination.clone()));
     if model.keys().any(|key| key.starts_with(&destination)) {
         if random.below(3) == 0 {
-            let refused = volume.clone_range(TREE, &from, &to);
+            let refused = clone_range(volume, &from, &to);
             assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
         }
         let hi = prefix_end(&destination).unwrap();
         commit(volume, vec![RecordMessage::RangeDelete(TREE, to.clone(), hi)]);
         model.retain(|key, _| !key.starts_with(&destination));
     }
-    volume.clone_range(TREE, &from, &to).unwrap();
+    let is_rename = random.below(4) == 0;
+    commit(volume, cloning(&from, &to, is_rename).unwrap());
     let cloned: Vec<_> = model
         .iter()
         .filter(|(key, _)| key.starts_with(&source))
         .map(|(key, value)| ([&destination[..], &key[source.len()..]].concat(), value.clone()))
         .collect();
+    if is_rename {
+        model.retain(|key, _| !key.starts_with(&source));
+    }
     model.extend(cloned);
     true
 }
@@ -158,9 +184,11 @@ fn clones_read_and_change_as_copies_do() {
             for _ in 0..random.below(12) {
                 change(&mut volume, &mut model, &mut random);
             }
-            if clone(&mut volume, &mut model, &mut random) {
+            while clone(&mut volume, &mut model, &mut random) {
                 clones += 1;
-                assert_sound(&device, &name);
+                if random.below(2) == 0 {
+                    break;
+                }
             }
             match random.below(8) {
                 0 => {
@@ -174,6 +202,7 @@ fn clones_read_and_change_as_copies_do() {
                 }
                 2 => {
                     volume.sync().unwrap();
+                    assert_sound(&device, &name);
                     drop(volume);
                     volume = opened(&device, round << 30);
                 }
@@ -274,7 +303,9 @@ fn after_a_power_cut_a_clone_is_there_or_not() {
         // Something that only the log has.
         commit(&mut volume, vec![put(b"a\x01\x02new", b"value")]);
         volume.sync().unwrap();
-        volume.clone_range(TREE, &source, &destination).unwrap();
+        clone_range(&mut volume, &source, &destination).unwrap();
+        volume.sync().unwrap();
+        volume.checkpoint().unwrap();
     };
     let whole = cut(&image, u64::MAX);
     clone(&whole);
@@ -311,13 +342,15 @@ fn a_clone_costs_as_much_for_many_keys_as_for_few() {
         let device = cut(&filled(64 << 20, count, geometry).snapshot(), u64::MAX);
         let mut volume = opened(&(device.clone() as Arc<dyn Device>), 1 << 30);
         // The first clone carves, and divides nodes.
-        volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(b"b")).unwrap();
+        clone_range(&mut volume, &Key::copied(b"a"), &Key::copied(b"b")).unwrap();
+        volume.checkpoint().unwrap();
         let (nodes, used) = {
             let store = &volume.trees.wait().store;
             (store.table.nodes(), store.space.used_blocks())
         };
         device.writes.store(0, Ordering::Relaxed);
-        volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(b"c")).unwrap();
+        clone_range(&mut volume, &Key::copied(b"a"), &Key::copied(b"c")).unwrap();
+        volume.checkpoint().unwrap();
         let store = &volume.trees.wait().store;
         let more = (store.table.nodes() - nodes, store.space.used_blocks() - used);
         (device.writes.load(Ordering::Relaxed), more)
@@ -337,7 +370,7 @@ fn what_a_clone_took_comes_back_when_it_is_deleted() {
             let mut random = Random::new(seed);
             for name in [&b"b"[..], b"c", b"d"] {
                 if clones {
-                    volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(name)).unwrap();
+                    clone_range(&mut volume, &Key::copied(b"a"), &Key::copied(name)).unwrap();
                 }
                 for _ in 0..30 {
                     let number = (random.below(1500) as u16).to_be_bytes();
@@ -371,7 +404,7 @@ fn what_a_clone_took_comes_back_when_it_is_deleted() {
 fn a_full_volume_refuses_a_clone_and_takes_its_removal() {
     let device: Arc<dyn Device> = filled(8 << 20, 1500, SMALL);
     let mut volume = opened(&device, 1 << 30);
-    volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(b"b")).unwrap();
+    clone_range(&mut volume, &Key::copied(b"a"), &Key::copied(b"b")).unwrap();
     let mut count = 1500;
     for number in 0u32.. {
         let key = [b"f", &number.to_be_bytes()[..]].concat();
@@ -387,7 +420,7 @@ fn a_full_volume_refuses_a_clone_and_takes_its_removal() {
     }
     let mut refused = 0;
     for name in b'c'..b'f' {
-        match volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(&[name])) {
+        match clone_range(&mut volume, &Key::copied(b"a"), &Key::copied(&[name])) {
             Ok(()) => count += 1500,
             Err(error) => {
                 assert!(matches!(error, Error::NoSpace { .. }), "{error}");
@@ -421,8 +454,9 @@ fn many_clones_in_a_row_leave_no_node_too_wide() {
     for number in 0..80u8 {
         let name = Key::copied(&[b'b', number]);
         let source = Key::copied(b"a\x01");
-        volume.clone_range(TREE, &source, &name).unwrap();
+        clone_range(&mut volume, &source, &name).unwrap();
     }
+    volume.sync().unwrap();
     let all = contents(&volume, &[], None).len();
     drop(volume);
     assert_sound(&device, "after all");
@@ -444,7 +478,8 @@ fn nodes_that_wait_to_be_freed_are_counted_beside_a_log() {
     let device: Arc<dyn Device> = filled(32 << 20, 1500, SMALL);
     let mut volume = opened(&device, 1 << 30);
     let clone = |volume: &mut Volume, name: &[u8]| {
-        volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(name)).unwrap();
+        clone_range(volume, &Key::copied(b"a"), &Key::copied(name)).unwrap();
+        volume.checkpoint_with(Pruned::None).unwrap();
     };
     clone(&mut volume, b"b");
     // The nodes of the second clone lose their edges when the third takes its place.
@@ -474,7 +509,7 @@ fn a_full_volume_of_clones_can_be_emptied() {
     for (bytes, geometry) in [(16 << 20, SMALL), (32 << 20, Geometry::of_image(32 << 20))] {
         let device: Arc<dyn Device> = filled(bytes, 6000, geometry);
         let mut volume = opened(&device, 1 << 30);
-        volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(b"b")).unwrap();
+        clone_range(&mut volume, &Key::copied(b"a"), &Key::copied(b"b")).unwrap();
         let one =
             |message| Transaction { op: Op::Raw, wall: Time::default(), messages: vec![message] };
         let full = |number: u32| {
@@ -532,7 +567,7 @@ fn wrong_counts_of_edges_are_found_and_never_panic() {
     for wrong in [0, 1, 3, u32::MAX] {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::from(image.clone()));
         let mut volume = opened(&device, 1 << 30);
-        volume.clone_range(TREE, &Key::copied(b"a"), &Key::copied(b"b")).unwrap();
+        clone_range(&mut volume, &Key::copied(b"a"), &Key::copied(b"b")).unwrap();
         let store = &mut volume.trees.wait_mut().store;
         let shared = seen_through(store);
         assert!(shared.len() > 1);
@@ -567,7 +602,7 @@ fn wrong_counts_of_edges_are_found_and_never_panic() {
             let mut scan = Scan::new(TREE, Key::default(), None);
             while let Ok(Some(_)) = volume.advance(&mut scan) {}
         }
-        let _ = volume.clone_range(TREE, &Key::copied(b"b"), &Key::copied(b"d"));
+        let _ = clone_range(&mut volume, &Key::copied(b"b"), &Key::copied(b"d"));
     }
 }
 
@@ -576,7 +611,7 @@ fn what_cannot_be_cloned_is_refused() {
     let files: Arc<dyn Device> = Arc::new(MemoryDevice::new(8 << 20));
     let options = CreateOptions::new(*b"a file system ..", 8 << 20, nonces(0));
     let mut files = Volume::create(files, options).unwrap();
-    let refused = files.clone_range(TREE, &Key::copied(b"a"), &Key::copied(b"b"));
+    let refused = clone_range(&mut files, &Key::copied(b"a"), &Key::copied(b"b"));
     assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
     let device: Arc<dyn Device> = filled(8 << 20, 100, SMALL);
     let mut volume = opened(&device, 1 << 30);
@@ -586,15 +621,15 @@ fn what_cannot_be_cloned_is_refused() {
     {
         let (source, destination) =
             (Key::copied(source.as_bytes()), Key::copied(destination.as_bytes()));
-        let refused = volume.clone_range(TREE, &source, &destination);
+        let refused = clone_range(&mut volume, &source, &destination);
         assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
     }
     assert!(contents(&volume, &[], None) == before);
     volume.change_holds(&HoldChange::Take("one".into())).unwrap();
     let (source, destination) = (Key::copied(b"a"), Key::copied(b"b"));
-    assert!(volume.clone_range(TREE, &source, &destination).is_err());
+    assert!(clone_range(&mut volume, &source, &destination).is_err());
     volume.change_holds(&HoldChange::Drop("one".into())).unwrap();
     while volume.drop_some().unwrap() {}
-    volume.clone_range(TREE, &source, &destination).unwrap();
+    clone_range(&mut volume, &source, &destination).unwrap();
     assert!(volume.change_holds(&HoldChange::Take("two".into())).is_err());
 }

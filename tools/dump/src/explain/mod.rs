@@ -249,6 +249,7 @@ impl Story {
         match deed {
             KeyDeed::Point(action) => self.action(action),
             KeyDeed::RangeDelete(lo, hi) => self.range(lo, hi),
+            KeyDeed::Clone(from) => format!("range clone, from {}", show::key(self.tree, from)),
             KeyDeed::Bound { node: Some(node), byte } => {
                 format!("late-bound, in {node} at b:{byte:#x}, as at the end of its log group")
             }

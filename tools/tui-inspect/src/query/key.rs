@@ -188,6 +188,7 @@ fn log_deed(tree: TreeId, deed: &KeyDeed) -> String {
         KeyDeed::RangeDelete(lo, hi) => {
             format!("range delete from {} up to {}", key_of(tree, lo), key_of(tree, hi))
         }
+        KeyDeed::Clone(from) => format!("range clone, from {}", key_of(tree, from)),
         KeyDeed::Bound { node: Some(node), byte } => {
             format!("bound late, in {node} at b:{byte:#x}")
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind::UnexpectedEof;
+use std::sync::Arc;
 
 use super::holds::kept_alone;
 use super::scan::{entry_of, scan};
@@ -9,9 +10,9 @@ use crate::check::{Pages, pages};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::limits::NODES_END;
-use crate::format::{Bounds, ENTRIES_PER_PAGE, Entry, Superblock};
+use crate::format::{Bounds, ENTRIES_PER_PAGE, Entry, Key, Lens, Superblock};
 use crate::ids::*;
-use crate::node::Node;
+use crate::node::{Child, Node};
 
 /// Nodes whose heads verify, and the faults of others.
 pub(super) struct Inventory {
@@ -32,9 +33,17 @@ pub(super) struct Known {
     pub tree: TreeId,
     pub height: Height,
     pub bounds: Bounds,
-    /// Its children, in key order, with their expected bounds.
-    pub children: Vec<(NodeId, Bounds)>,
-    pub has_lens: bool,
+    /// Its edges, in key order.
+    pub edges: Vec<Edge>,
+}
+
+/// An edge of a node.
+pub(super) struct Edge {
+    pub child: NodeId,
+    pub pivot: Key,
+    pub lens: Option<Arc<Lens>>,
+    /// The keys of the child, as they are in it.
+    pub keys: Bounds,
 }
 
 /// A node of the table that does not verify.
@@ -95,7 +104,7 @@ impl Inventory {
 
     /// Whether a node has several edges or none, or an edge has a lens.
     pub(super) fn shares(&self) -> bool {
-        self.nodes.values().any(|node| node.entry.references != 1 || node.has_lens)
+        self.nodes.values().any(|node| node.entry.references != 1 || node.has_lens())
     }
 
     /// The stated height of a tree.
@@ -116,17 +125,24 @@ impl Inventory {
 
 impl Known {
     fn of(node: &Node, entry: Entry) -> Known {
-        let children = match node {
+        let edges = match node {
             Node::Leaf(_) => Vec::new(),
             Node::Internal(internal) => {
-                let children = internal.children().iter().enumerate();
-                children.map(|(at, child)| (child.id, internal.child_bounds(at))).collect()
+                let edge = |(at, child): (usize, &Child)| Edge {
+                    child: child.id,
+                    pivot: child.pivot.clone(),
+                    lens: child.lens.clone(),
+                    keys: internal.bounds_below(at),
+                };
+                internal.children().iter().enumerate().map(edge).collect()
             }
         };
-        let children_of = node.internal().map_or(&[][..], |internal| internal.children());
-        let has_lens = children_of.iter().any(|child| child.lens.is_some());
         let (tree, height, bounds) = (node.tree(), node.height(), node.bounds().clone());
-        Known { entry, tree, height, bounds, children, has_lens }
+        Known { entry, tree, height, bounds, edges }
+    }
+
+    fn has_lens(&self) -> bool {
+        self.edges.iter().any(|edge| edge.lens.is_some())
     }
 }
 

@@ -24,7 +24,7 @@ use crate::check::{Code, Report};
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Error, Place, Result};
-use crate::format::{Bounds, Entry, HoldsRoot, Identity, Inflow, Superblock};
+use crate::format::{Bounds, Features, HoldsRoot, Identity, Inflow, Superblock};
 use crate::ids::*;
 use crate::log::Survey;
 use crate::node::{Internal, Leaf, Node};
@@ -37,7 +37,7 @@ use crate::volume::{
 use inventory::Inventory;
 pub use losses::{Missing, MissingPart, keys_of, missing_parts};
 pub use repair::{Repair, repair, repair_all};
-use trees::{Make, Plan};
+use trees::{How, Make, Plan};
 
 /// A loss: the entries of a tree for some keys, or messages for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,17 +136,18 @@ pub fn mend(
 
     let inventory = Inventory::take(&disk, &superblock)?;
     // The mark may be in the superblock that is lost.
-    let is_marked = superblock.features.shares();
-    if is_marked || content_of(&superblock) == Content::Keys && inventory.shares() {
-        let text = "cloned ranges, in a volume that must be repaired: this version cannot do that";
-        return Err(Error::Unsupported(text.into()));
+    let is_of_keys = content_of(&superblock) == Content::Keys;
+    let shares = is_of_keys && (superblock.features.shares() || inventory.shares());
+    let mut superblock = superblock;
+    if shares {
+        superblock.features.read_only |= Features::SHARED;
     }
     let mut suspects = suspects(report);
     suspects.extend(&inventory.suspects);
     let mut next_node = inventory.next_node();
-    let plan = Plan::new(&inventory, &suspects, &mut next_node)?;
+    let plan = Plan::new(&inventory, &suspects, &mut next_node, shares)?;
 
-    let mut table = Table::empty(disk.clone(), identity.volume);
+    let mut table = Table::empty(disk.clone(), identity.volume).sharing(shares);
     let mut space = Space::rebuilt(&disk, &superblock, spare)?;
     space.spare(&inventory.rows);
     let (mut inflow, mut make) = (Inflow::default(), plan.make);
@@ -154,20 +155,27 @@ pub fn mend(
     for (id, known) in &inventory.nodes {
         let node = Node::load(&disk, identity.volume, *id, &known.entry)?;
         let rows = blocks_of_node(&disk, known.entry.extent, &node)?;
-        if !plan.keep.contains(id) {
+        let Some(seen) = plan.keep.get(id) else {
             // The rebuild may still read it.
             space.spare(&rows.unwrap_or_default());
-        } else if rows.as_ref().is_some_and(|rows| space.claim(rows)) {
+            continue;
+        };
+        if rows.as_ref().is_some_and(|rows| space.claim(rows)) {
             inflow += node.inflow();
             live.extend(extents_of(known.entry.extent, &node));
-            // One parent (invariant 6).
-            table.place(*id, Entry { references: 1, ..known.entry })?;
+            table.place(*id, known.entry)?;
         } else {
             // Another node owns these blocks, so it can only be copied.
             space.spare(&rows.unwrap_or_default());
-            let (id, bounds) = (*id, known.bounds.clone());
-            make.push(Make::Again { id, from: id, bounds, children: None });
+            let (bounds, seen) = (known.bounds.clone(), seen.clone());
+            let (tree, height) = (known.tree, known.height);
+            let place = trees::Place { id: *id, from: *id, tree, height, bounds, seen };
+            make.push(Make { place, how: How::Again(None) });
         }
+    }
+    // Where nothing is shared each node has one edge (invariant 6).
+    for (id, edges) in plan.references.into_iter().filter(|(_, edges)| *edges != 1) {
+        table.set_references(id, edges)?;
     }
 
     let left = holds::claim(
@@ -294,19 +302,24 @@ fn make_node(
     make: Make,
     losses: &mut Vec<Loss>,
 ) -> Result<Node> {
+    let Make { place: trees::Place { id, from, tree, height, bounds, seen }, how } = make;
     let mut lose = |tree, keys, pending, why: String| {
-        losses.push(Loss { tree, keys, pending, why });
+        let why = match seen.is_shared() {
+            true => format!("{why}; what was cloned from these keys or to them lost the same"),
+            false => why,
+        };
+        losses.push(Loss { tree, keys: seen.keys(keys), pending, why });
     };
-    match make {
-        Make::Empty { id, from, tree, bounds } => {
+    match how {
+        How::Empty => {
             lose(tree, bounds.clone(), false, inventory.why(from));
             Ok(Node::Leaf(Leaf::empty(id, tree, bounds)))
         }
-        Make::Over { id, from, tree, height, bounds, children } => {
+        How::Over(children) => {
             lose(tree, bounds.clone(), true, inventory.why(from));
-            Ok(Node::Internal(Internal::new(id, tree, height, bounds, children)))
+            Ok(Node::Internal(Internal::over(id, tree, height, bounds, children)))
         }
-        Make::Again { id, from, bounds, children } => {
+        How::Again(children) => {
             let known = &inventory.nodes[&from];
             let node = Node::load(disk, inventory.volume, from, &known.entry)?;
             let tree = node.tree();

@@ -1,12 +1,17 @@
 //! Plans the rebuild of the trees: which nodes stay, and which are rebuilt.
+//!
+//! Where ranges were cloned, several edges may lead to a node that fits them all. A node without a parent that verifies
+//! is one to which fewer edges were found than its entry states.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
-use super::inventory::{Inventory, Known};
+use super::inventory::{Edge, Inventory, Known};
 use crate::error::{Error, Result, after};
 use crate::format::limits::{FANOUT, HEIGHT_MAX};
-use crate::format::{Bounds, Key};
+use crate::format::{Bounds, Joined, Key, Lens};
 use crate::ids::*;
+use crate::node::NewEdge;
 
 /// The most children of a node.
 const CHILDREN_MAX: usize = *FANOUT.end() as usize;
@@ -14,56 +19,99 @@ const CHILDREN_MAX: usize = *FANOUT.end() as usize;
 const MANY: usize = CHILDREN_MAX / 2;
 
 /// A node to be built.
-pub(super) enum Make {
-    /// An empty leaf: its content is lost.
-    Empty { id: NodeId, from: NodeId, tree: TreeId, bounds: Bounds },
-    /// An internal node over existing children, without messages: its messages are lost.
-    Over {
-        id: NodeId,
-        from: NodeId,
-        tree: TreeId,
-        height: Height,
-        bounds: Bounds,
-        children: Vec<(NodeId, Key)>,
-    },
-    /// The readable part of a node, within bounds; possibly over other children.
-    Again { id: NodeId, from: NodeId, bounds: Bounds, children: Option<Vec<(NodeId, Key)>> },
+pub(super) struct Make {
+    pub place: Place,
+    pub how: How,
+}
+
+/// How a node is built.
+pub(super) enum How {
+    /// As an empty leaf: its content is lost.
+    Empty,
+    /// As an internal node over existing children, without messages: its messages are lost.
+    Over(Vec<NewEdge>),
+    /// From the readable part of the node that it is made from, within its bounds; possibly over other children.
+    Again(Option<Vec<NewEdge>>),
 }
 
 /// The plan for all nodes. Nodes that it does not name are dropped: nothing refers to them.
 pub(super) struct Plan {
-    pub keep: BTreeSet<NodeId>,
+    /// Nodes that stay as they are.
+    pub keep: BTreeMap<NodeId, Seen>,
     pub make: Vec<Make>,
+    /// The number of edges to each node; a root has one.
+    pub references: HashMap<NodeId, u32>,
 }
 
 /// A place in a tree to be filled.
-struct Place {
-    id: NodeId,
+#[derive(Clone)]
+pub(super) struct Place {
+    pub id: NodeId,
     /// The node that the edge refers to, which may be another one.
-    from: NodeId,
-    height: Height,
-    bounds: Bounds,
+    pub from: NodeId,
+    pub tree: TreeId,
+    pub height: Height,
+    /// Its keys, as they are in the node.
+    pub bounds: Bounds,
+    pub seen: Seen,
+}
+
+/// Where the keys of a node are seen.
+#[derive(Clone, Default)]
+pub(super) struct Seen {
+    /// What the first path that was found to it replaces.
+    lens: Option<Arc<Lens>>,
+    /// Whether there may be other paths.
+    is_shared: bool,
+}
+
+impl Seen {
+    /// Where the keys of a child are seen.
+    fn through(&self, lens: Option<&Arc<Lens>>, references: u32) -> Seen {
+        let is_shared = self.is_shared || lens.is_some() || references > 1;
+        let lens = match (&self.lens, lens) {
+            (Some(above), Some(below)) => match above.then(below) {
+                Joined::Lens(lens) => Some(Arc::new(lens)),
+                Joined::Nothing | Joined::Never => None,
+            },
+            (above, below) => above.as_ref().or(below).cloned(),
+        };
+        Seen { lens, is_shared }
+    }
+
+    /// Keys of the node, as the tree has them.
+    pub(super) fn keys(&self, bounds: Bounds) -> Bounds {
+        self.lens.as_ref().map_or(bounds.clone(), |lens| lens.bounds_up(&bounds))
+    }
+
+    /// Whether other keys may be lost with them.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
 }
 
 impl Plan {
-    /// Plans both trees from their roots.
+    /// Plans both trees from their roots. `shares` says whether a node may have several edges.
     pub(super) fn new(
         inventory: &Inventory,
         suspects: &BTreeSet<NodeId>,
         next_node: &mut NodeId,
+        shares: bool,
     ) -> Result<Plan> {
-        let mut plan = Plan { keep: BTreeSet::new(), make: Vec::new() };
+        let references = TreeId::ALL.map(|tree| (tree.root(), 1)).into();
+        let mut plan = Plan { keep: BTreeMap::new(), make: Vec::new(), references };
         let fresh_from = *next_node;
-        let mut taken: HashSet<NodeId> = TreeId::ALL.map(TreeId::root).into();
+        let mut taken = TreeId::ALL.map(|tree| (tree.root(), Bounds::default())).into();
         for tree in TreeId::ALL {
             let mut builder = Builder {
                 inventory,
                 suspects,
                 next_node,
                 tree,
+                shares,
                 taken: &mut taken,
                 fresh_from,
-                orphans: orphans(inventory, tree),
+                orphans: Orphans::find(inventory, tree, shares),
                 plan: &mut plan,
             };
             builder.build()?;
@@ -72,34 +120,61 @@ impl Plan {
     }
 }
 
-/// Nodes that cannot be reached from the root, by height and in key order. A node that fits two edges is taken for the
-/// first (invariant 6).
-fn orphans(inventory: &Inventory, tree: TreeId) -> Vec<(Height, NodeId)> {
-    let mut reached = HashSet::new();
-    let root = inventory.nodes.get(&tree.root());
-    let sound = |root: &&Known| root.tree == tree && root.bounds == Bounds::default();
-    let mut waiting: Vec<&Known> = root.filter(sound).into_iter().collect();
-    while let Some(parent) = waiting.pop() {
-        for (id, bounds) in &parent.children {
-            let child = inventory.nodes.get(id).filter(|child| fits(parent, child, bounds));
-            if let Some(child) = child
-                && reached.insert(*id)
-            {
-                waiting.push(child);
+/// Nodes to which edges are missing: lost nodes have those.
+struct Orphans {
+    /// By height and in key order.
+    sorted: Vec<(Height, NodeId)>,
+    /// The number of missing edges of each.
+    missing: HashMap<NodeId, u32>,
+    /// Nodes to which a path leads from the root: their edges have been counted.
+    reached: HashSet<NodeId>,
+}
+
+impl Orphans {
+    /// Follows the edges from the root. A node that fits two edges is taken for the first, if nothing is shared
+    /// (invariant 6).
+    fn find(inventory: &Inventory, tree: TreeId, shares: bool) -> Orphans {
+        let mut edges: HashMap<NodeId, u32> = HashMap::new();
+        let root = inventory.nodes.get_key_value(&tree.root());
+        let sound =
+            |(_, root): &(&NodeId, &Known)| root.tree == tree && root.bounds == Bounds::default();
+        let mut waiting: Vec<(&NodeId, &Known)> = root.filter(sound).into_iter().collect();
+        let mut reached: HashSet<NodeId> = waiting.iter().map(|(id, _)| **id).collect();
+        while let Some((_, parent)) = waiting.pop() {
+            for edge in &parent.edges {
+                let child = inventory.nodes.get_key_value(&edge.child);
+                if let Some((id, child)) = child.filter(|(_, child)| fits(parent, child, edge)) {
+                    *edges.entry(*id).or_default() += 1;
+                    if reached.insert(*id) {
+                        waiting.push((id, child));
+                    }
+                }
             }
         }
+        let missing = |(id, node): (&NodeId, &Known)| {
+            let all = if shares { node.entry.references } else { 1 };
+            let left = all.saturating_sub(edges.get(id).copied().unwrap_or(0));
+            let is_root = TreeId::ALL.map(TreeId::root).contains(id);
+            (node.tree == tree && !is_root && left > 0).then_some((*id, left))
+        };
+        let missing: HashMap<NodeId, u32> = inventory.nodes.iter().filter_map(missing).collect();
+        let mut sorted: Vec<_> = missing.keys().map(|id| (*id, &inventory.nodes[id])).collect();
+        sorted.sort_by_key(|(id, node)| (node.height, &node.bounds.lo, *id));
+        let sorted = sorted.into_iter().map(|(id, node)| (node.height, id)).collect();
+        Orphans { sorted, missing, reached }
     }
-    let free = |(id, node): &(&NodeId, &Known)| {
-        node.tree == tree && !reached.contains(*id) && !TreeId::ALL.map(TreeId::root).contains(*id)
-    };
-    let mut orphans: Vec<_> = inventory.nodes.iter().filter(free).collect();
-    orphans.sort_by(|(_, a), (_, b)| (a.height, &a.bounds.lo).cmp(&(b.height, &b.bounds.lo)));
-    orphans.into_iter().map(|(id, node)| (node.height, *id)).collect()
+
+    /// Notes that an edge leads to a node that is missing one.
+    fn found(&mut self, id: NodeId) {
+        if let Some(left) = self.missing.get_mut(&id) {
+            *left = left.saturating_sub(1);
+        }
+    }
 }
 
 /// Whether a node matches an edge to it.
-fn fits(parent: &Known, child: &Known, bounds: &Bounds) -> bool {
-    child.tree == parent.tree && child.height.0 + 1 == parent.height.0 && child.bounds == *bounds
+fn fits(parent: &Known, child: &Known, edge: &Edge) -> bool {
+    child.tree == parent.tree && child.height.0 + 1 == parent.height.0 && child.bounds == edge.keys
 }
 
 struct Builder<'b> {
@@ -107,11 +182,13 @@ struct Builder<'b> {
     suspects: &'b BTreeSet<NodeId>,
     next_node: &'b mut NodeId,
     tree: TreeId,
-    /// Node ids with a place in a tree.
-    taken: &'b mut HashSet<NodeId>,
+    /// Whether a node may have several edges.
+    shares: bool,
+    /// Node ids with a place in a tree, and the keys of the place.
+    taken: &'b mut HashMap<NodeId, Bounds>,
     /// Node ids from here on have not been used before.
     fresh_from: NodeId,
-    orphans: Vec<(Height, NodeId)>,
+    orphans: Orphans,
     plan: &'b mut Plan,
 }
 
@@ -119,7 +196,8 @@ impl Builder<'_> {
     fn build(&mut self) -> Result<()> {
         let (root, all) = (self.tree.root(), Bounds::default());
         let height = self.inventory.height_of(self.tree).unwrap_or_else(|| self.top());
-        let mut waiting = vec![Place { id: root, from: root, height, bounds: all }];
+        let (tree, seen) = (self.tree, Seen::default());
+        let mut waiting = vec![Place { id: root, from: root, tree, height, bounds: all, seen }];
         while let Some(place) = waiting.pop() {
             // Each takes at least one block.
             let (need_blocks, free_blocks) = (self.plan.make.len() as u64, self.inventory.blocks);
@@ -141,52 +219,69 @@ impl Builder<'_> {
     /// Places a node that matches its edge: it stays if all of its children have their place.
     fn stay(&mut self, place: Place, node: &Known, waiting: &mut Vec<Place>) -> Result<()> {
         let below = Height(place.height.0.saturating_sub(1));
-        let mut children = Vec::with_capacity(node.children.len());
+        let mut children = Vec::with_capacity(node.edges.len());
         let mut same = true;
-        for (id, bounds) in &node.children {
+        let is_reached = self.orphans.reached.contains(&place.id);
+        for edge in &node.edges {
             // The id of a lost node is reused, but not that of another node.
-            let from = *id;
-            let known = self.inventory.nodes.get(id);
-            let own = known.is_none_or(|child| fits(node, child, bounds));
-            let own = own && *id < self.fresh_from && self.taken.insert(*id);
+            let from = edge.child;
+            let known = self.inventory.nodes.get(&from);
+            let own = known.is_none_or(|child| fits(node, child, edge)) && from < self.fresh_from;
+            let placed = self.taken.get(&from);
+            let is_again = own && self.shares && placed.is_some_and(|keys| *keys == edge.keys);
+            let own = is_again || own && placed.is_none();
             let id = if own { from } else { self.fresh()? };
             same &= own;
-            children.push((id, bounds.lo.clone()));
-            waiting.push(Place { id, from, height: below, bounds: bounds.clone() });
+            if own && !is_reached {
+                self.orphans.found(id);
+            }
+            self.connect(id, &edge.keys);
+            children.push((id, edge.pivot.clone(), edge.lens.clone()));
+            if !is_again {
+                let references = known.map_or(1, |child| child.entry.references);
+                let seen = place.seen.through(edge.lens.as_ref(), references);
+                let bounds = edge.keys.clone();
+                waiting.push(Place { id, from, tree: self.tree, height: below, bounds, seen });
+            }
         }
         if same && !self.suspects.contains(&place.id) {
-            self.plan.keep.insert(place.id);
+            self.plan.keep.insert(place.id, place.seen);
             return Ok(());
         }
-        let children = (!same).then_some(children);
-        let Place { id, bounds, .. } = place;
-        self.plan.make.push(Make::Again { id, from: id, bounds, children });
+        let how = How::Again((!same).then_some(children));
+        self.plan.make.push(Make { place: Place { from: place.id, ..place }, how });
         Ok(())
+    }
+
+    /// Notes an edge to a node with these keys.
+    fn connect(&mut self, id: NodeId, keys: &Bounds) {
+        *self.plan.references.entry(id).or_default() += 1;
+        self.taken.entry(id).or_insert_with(|| keys.clone());
     }
 
     /// Fills the place of a missing or mismatched leaf. If there is one with other bounds, its entries within the
     /// bounds are used.
-    fn leaf(&mut self, Place { id, from, bounds, .. }: Place) {
-        let tree = self.tree;
-        let other = self.inventory.nodes.get(&from);
-        let make = match other.filter(|node| (node.tree, node.height) == (tree, Height(0))) {
-            Some(_) => Make::Again { id, from, bounds, children: None },
-            None => Make::Empty { id, from, tree, bounds },
+    fn leaf(&mut self, place: Place) {
+        let other = self.inventory.nodes.get(&place.from);
+        let how = match other.filter(|node| (node.tree, node.height) == (self.tree, Height(0))) {
+            Some(_) => How::Again(None),
+            None => How::Empty,
         };
-        self.plan.make.push(make);
+        self.plan.make.push(Make { place, how });
     }
 
     /// The height that a tree needs to hold the remaining nodes.
     fn top(&self) -> Height {
-        let Some((highest, _)) = self.orphans.last() else { return Height(0) };
-        let many = self.orphans.iter().filter(|(height, _)| height == highest).count() > MANY;
+        let Some((highest, _)) = self.orphans.sorted.last() else { return Height(0) };
+        let many =
+            self.orphans.sorted.iter().filter(|(height, _)| height == highest).count() > MANY;
         Height((highest.0 + 1 + u8::from(many)).min(HEIGHT_MAX))
     }
 
     /// Rebuilds a missing internal node over nodes without a parent.
     fn rebuild(&mut self, place: Place, waiting: &mut Vec<Place>) -> Result<()> {
         let below = Height(place.height.0 - 1);
-        let mut children: Vec<(NodeId, Key)> = Vec::new();
+        let mut children: Vec<NewEdge> = Vec::new();
         let mut at = Some(place.bounds.lo.clone());
         for id in self.adopted(below, &place.bounds) {
             let bounds = self.inventory.nodes[&id].bounds.clone();
@@ -200,10 +295,15 @@ impl Builder<'_> {
             if let Some(gap) = gap {
                 self.fill(below, gap, &place, &mut children, waiting)?;
             }
-            self.taken.insert(id);
+            self.orphans.found(id);
+            let is_first = !self.taken.contains_key(&id);
+            self.connect(id, &bounds);
             at = bounds.hi.clone();
-            children.push((id, bounds.lo.clone()));
-            waiting.push(Place { id, from: id, height: below, bounds });
+            children.push((id, bounds.lo.clone(), None));
+            if is_first {
+                let seen = place.seen.through(None, self.inventory.nodes[&id].entry.references);
+                waiting.push(Place { id, from: id, tree: self.tree, height: below, bounds, seen });
+            }
         }
         let rest = match (at, &place.bounds.hi) {
             (None, _) => None,
@@ -213,9 +313,7 @@ impl Builder<'_> {
         if let Some(rest) = rest {
             self.fill(below, rest, &place, &mut children, waiting)?;
         }
-        let Place { id, from, height, bounds } = place;
-        let tree = self.tree;
-        self.plan.make.push(Make::Over { id, from, tree, height, bounds, children });
+        self.plan.make.push(Make { place, how: How::Over(children) });
         Ok(())
     }
 
@@ -225,7 +323,7 @@ impl Builder<'_> {
         height: Height,
         gap: Bounds,
         parent: &Place,
-        children: &mut Vec<(NodeId, Key)>,
+        children: &mut Vec<NewEdge>,
         waiting: &mut Vec<Place>,
     ) -> Result<()> {
         let most = CHILDREN_MAX.saturating_sub(children.len() + 3).clamp(1, MANY);
@@ -234,10 +332,11 @@ impl Builder<'_> {
         loop {
             let hi = cuts.next();
             let id = self.fresh()?;
-            children.push((id, lo.clone()));
+            children.push((id, lo.clone(), None));
             let bounds = Bounds { lo, hi: hi.clone().or_else(|| gap.hi.clone()) };
+            self.connect(id, &bounds);
             // The old content was lost with the parent, or with a child of it.
-            waiting.push(Place { id, from: parent.from, height, bounds });
+            waiting.push(Place { id, height, bounds, ..parent.clone() });
             match hi {
                 Some(hi) => lo = hi,
                 None => return Ok(()),
@@ -262,14 +361,16 @@ impl Builder<'_> {
         let before = |(other, id): &(Height, NodeId)| {
             (*other, &self.inventory.nodes[id].bounds.lo) < (height, &bounds.lo)
         };
-        let from = self.orphans.partition_point(before);
-        let of_height = self.orphans[from..].iter().take_while(|(other, id)| {
+        let from = self.orphans.sorted.partition_point(before);
+        let of_height = self.orphans.sorted[from..].iter().take_while(|(other, id)| {
             *other == height && bounds.is_below_end(&self.inventory.nodes[id].bounds.lo)
         });
         let mut within: Vec<NodeId> = of_height
             .map(|(_, id)| *id)
             .filter(|id| {
-                !self.taken.contains(id) && node(id).bounds.within(bounds) == node(id).bounds
+                let is_left = self.orphans.missing[id] > 0;
+                let is_free = self.shares || !self.taken.contains_key(id);
+                is_left && is_free && node(id).bounds.within(bounds) == node(id).bounds
             })
             .collect();
         // If the table is lost, older versions may be among them.
@@ -292,7 +393,6 @@ impl Builder<'_> {
     fn fresh(&mut self) -> Result<NodeId> {
         let id = *self.next_node;
         *self.next_node = NodeId(after("next node id", id.0)?);
-        self.taken.insert(id);
         Ok(id)
     }
 }

@@ -11,12 +11,12 @@ impl Internal {
         disk: &Disk,
         id: NodeId,
         (bounds, next_msn): (Bounds, Msn),
-        children: Option<Vec<(NodeId, Key)>>,
+        children: Option<Vec<NewEdge>>,
         lost: &mut dyn FnMut(Bounds, &Error),
     ) -> Internal {
-        let own = || self.children.iter().map(|child| (child.id, child.pivot.clone())).collect();
-        let children = children.unwrap_or_else(own);
-        let mut node = Internal::new(id, self.tree, self.height, bounds, children);
+        let own = |child: &Child| (child.id, child.pivot.clone(), child.lens.clone());
+        let children = children.unwrap_or_else(|| self.children.iter().map(own).collect());
+        let mut node = Internal::over(id, self.tree, self.height, bounds, children);
         let last = Msn(next_msn.0.saturating_sub(1).max(1));
         let adds = |item: &Item<'_>| {
             item.kind == Kind::Update

@@ -17,6 +17,7 @@ use crate::volume::{
     CreateOptions, HoldChange, Mode, NonceSource, OpenOptions, Pruned, Transaction,
 };
 
+mod repair;
 mod replay;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -1,0 +1,147 @@
+//! Repairs of volumes with cloned ranges: nothing is lost but what stood in the damaged node.
+
+use super::*;
+use crate::disk::Disk;
+use crate::format::Entry;
+use crate::mend::repair_all;
+use crate::volume::{Ring, RingSlot, read_identity};
+
+/// A volume with clones of clones, own changes on both sides, messages that are pending, and a log.
+fn cloned(seed: u64) -> (Arc<MemoryDevice>, Model) {
+    let device = filled(16 << 20, 700, SMALL);
+    let mut volume = opened(&(device.clone() as Arc<dyn Device>), seed << 40);
+    let mut random = Random::new(seed);
+    let mut model = contents(&volume, &[], None);
+    for _ in 0..6 {
+        for _ in 0..20 {
+            clone(&mut volume, &mut model, &mut random);
+        }
+        for _ in 0..4 {
+            change(&mut volume, &mut model, &mut random);
+        }
+    }
+    volume.checkpoint().unwrap();
+    change(&mut volume, &mut model, &mut random);
+    volume.sync().unwrap();
+    (device, model)
+}
+
+/// What a read of a key meets.
+struct Way {
+    nodes: Vec<NodeId>,
+    /// Nodes that have a message for it.
+    pending: Vec<NodeId>,
+    /// Nodes whose edge to the next one has a lens.
+    lenses: Vec<NodeId>,
+}
+
+fn way(volume: &Volume, key: &[u8]) -> Way {
+    let mut way = Way { nodes: Vec::new(), pending: Vec::new(), lenses: Vec::new() };
+    for stop in tree::explain(volume.store(), TREE, key).unwrap().way {
+        way.nodes.push(stop.node);
+        if !stop.messages.is_empty() {
+            way.pending.push(stop.node);
+        }
+        if stop.chosen.is_some_and(|chosen| chosen.lens.is_some()) {
+            way.lenses.push(stop.node);
+        }
+    }
+    way
+}
+
+/// The nodes that paths from the root lead to, in a state without its log.
+fn nodes_of(device: &Arc<dyn Device>) -> (Volume, BTreeMap<NodeId, Entry>) {
+    let options =
+        OpenOptions { content: None, ..OpenOptions::new(Mode::Checkpoint, nonces(1 << 50)) };
+    let volume = Volume::open(device.clone(), options).unwrap().0;
+    let mut nodes = BTreeMap::new();
+    let mut waiting = vec![TREE.root()];
+    while let Some(id) = waiting.pop() {
+        let store = volume.store();
+        nodes.insert(id, store.table.get(id).unwrap().unwrap());
+        let node = store.node(id).unwrap();
+        let children = node.internal().map_or(&[][..], |internal| internal.children());
+        waiting.extend(children.iter().map(|child| child.id));
+    }
+    (volume, nodes)
+}
+
+fn repaired(device: &Arc<dyn Device>, name: &str) -> Volume {
+    let report = check(device, CheckOptions::ALL, &mut ());
+    assert!(!report.is_clean(), "{name}");
+    let (_, again) =
+        repair_all(device, &report, CheckOptions::ALL, Time::default(), nonces(1 << 55))
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert!(again.is_clean(), "{name}: {:?}", again.findings);
+    opened(device, 1 << 57)
+}
+
+#[test]
+fn a_lost_node_costs_what_it_held() {
+    let (mut tried, mut internal, mut shared) = (0, 0, 0);
+    for seed in 0..4 {
+        let (memory, model) = cloned(seed);
+        let image = memory.snapshot();
+        let device: Arc<dyn Device> = memory;
+        let (before, nodes) = nodes_of(&device);
+        let checkpoint = contents(&before, &[], None);
+        let ways: Vec<(Vec<u8>, Way)> =
+            checkpoint.keys().map(|key| (key.clone(), way(&before, key))).collect();
+        for (id, entry) in &nodes {
+            let name = format!("seed {seed}, {id} of height {}", entry.height);
+            let damaged = MemoryDevice::from(image.clone());
+            damaged.write_at(entry.extent.start.byte() + 80, &[0x5a; 8]).unwrap();
+            let damaged: Arc<dyn Device> = Arc::new(damaged);
+            let volume = repaired(&damaged, &name);
+            let found = contents(&volume, &[], None);
+            for (key, way) in &ways {
+                // The log has changed it since.
+                if model.get(key) != checkpoint.get(key) {
+                    continue;
+                }
+                let is_whole = match entry.height {
+                    Height(0) => !way.nodes.contains(id),
+                    _ => !way.pending.contains(id) && !way.lenses.contains(id),
+                };
+                assert!(!is_whole || found.get(key) == model.get(key), "{name}: {key:?}");
+            }
+            // Nothing comes to be there that was not.
+            for key in found.keys().filter(|_| entry.height == Height(0)) {
+                assert!(model.contains_key(key), "{name}: {key:?}");
+            }
+            tried += 1;
+            internal += u32::from(entry.height > Height(0));
+            shared += u32::from(entry.references > 1);
+        }
+    }
+    println!("{tried} nodes, {internal} internal, {shared} with several edges");
+    assert!(internal > 20 && shared > 5);
+}
+
+#[test]
+fn a_lost_table_or_superblock_costs_nothing() {
+    for seed in 2..5 {
+        let (memory, model) = cloned(seed);
+        let image = memory.snapshot();
+        let device: Arc<dyn Device> = memory;
+        let superblock = nodes_of(&device).0.superblock().clone();
+        let disk = Disk::new(device.clone());
+        let ring = Ring::read(&disk, &read_identity(&disk).unwrap()).unwrap();
+        let newest = |slot: &&RingSlot| {
+            slot.superblock().is_some_and(|found| found.birth.epoch == superblock.birth.epoch)
+        };
+        let slots: Vec<u64> = ring.slots().iter().filter(newest).map(|slot| slot.byte).collect();
+        assert_eq!(slots.len(), 2);
+        let table = vec![superblock.table.page.block.byte()];
+        for (what, places) in [("root of the table", table), ("newest superblock", slots)] {
+            let name = format!("seed {seed}, {what}");
+            let damaged = MemoryDevice::from(image.clone());
+            for at in places {
+                damaged.write_at(at + 80, &[0x5a; 8]).unwrap();
+            }
+            let damaged: Arc<dyn Device> = Arc::new(damaged);
+            let volume = repaired(&damaged, &name);
+            assert!(contents(&volume, &[], None) == model, "{name}");
+        }
+    }
+}

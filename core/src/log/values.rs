@@ -124,7 +124,7 @@ pub struct Values<'g> {
     leaves: Vec<(u64, LoadedTarget)>,
     /// The slices that have been read; each is read once.
     slices: HashSet<u64>,
-    /// LoadedTarget values of those slices that have not been fetched yet.
+    /// Values of those slices that have not been fetched yet.
     kept: HashMap<Msn, (Key, Bytes)>,
 }
 

@@ -158,7 +158,7 @@ impl Volume {
             None => Recovery::default(),
             Some(survey) => {
                 let first = volume.next_msn;
-                let result = volume.replay(&survey, eager, until, &device).and_then(|done| {
+                let result = volume.replay(&survey, eager, until).and_then(|done| {
                     // Some of them may have been deletes.
                     volume.deletes = volume.next_msn.0.saturating_sub(first.0);
                     if writes {
@@ -218,8 +218,7 @@ impl Volume {
     /// Replays the valid groups of the log. Its lost values are given up: their keys of the data index become holes,
     /// since an older value would contradict the acknowledgement.
     pub(crate) fn replay_sound(&mut self, survey: &Survey) -> Result<()> {
-        let device = self.trees.wait().store.disk.device().clone();
-        let result = self.replay(survey, false, Until::End, &device);
+        let result = self.replay(survey, false, Until::End);
         self.poison_on_error(result)?;
         let ranges: Vec<RecordMessage> = self
             .trees

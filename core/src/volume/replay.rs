@@ -1,7 +1,5 @@
 //! Pass 2 of recovery: injecting the records of valid groups into the trees.
 
-use std::sync::Arc;
-
 use super::checkpoint::Continued;
 use super::moment::{EndOfGroupValue, Rest, Stopped, Until};
 use super::reserve::Claim;
@@ -9,7 +7,6 @@ use super::trees::Trees;
 use super::{Access, Volume};
 use bytes::Bytes;
 
-use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Error, Place, Result};
 use crate::format::{Action, Group, Key, MsnRange, RecordMessage, block_after};
@@ -20,14 +17,13 @@ use crate::tree::{self, Ordered};
 use crate::tuning::VALUES_AT_ONCE;
 
 impl Volume {
-    /// Pass 2: injects the records of the groups that pass 1 found valid. Returns the number of checkpoints made on the
+    /// Pass 2: injects the records of the groups that pass 1 found valid; `eager` makes a checkpoint before each. Returns the number of checkpoints made on the
     /// way, and where the replay ended if it ended before the log.
     pub(super) fn replay(
         &mut self,
         survey: &Survey,
         eager: bool,
         until: Until,
-        device: &Arc<dyn Device>,
     ) -> Result<(u64, Option<Stopped>)> {
         let superblock = self.superblock.clone();
         let disk = self.trees.wait().store.disk.clone();
@@ -39,23 +35,28 @@ impl Volume {
                 Ok(scanned) => scanned,
                 Err(fault) => return Err(Error::corrupt(Place::Image, fault)),
             };
-            if before.1 != superblock.first_group
-                && (eager || !self.has_replay_room(bytes.len(), &group))
-            {
-                let (unit, group) = before;
-                self.delete_lost()?;
-                self.write_checkpoint(Continued::Replay { unit, group })?;
-                checkpoints += 1;
+            let continued = Continued::Replay { unit: before.0, group: before.1 };
+            if before.1 != superblock.first_group {
+                if eager {
+                    self.delete_lost()?;
+                    self.write_checkpoint(continued)?;
+                    checkpoints += 1;
+                }
+                while !self.has_replay_room(bytes.len(), &group) {
+                    if !self.checkpoint_before(continued)? {
+                        break;
+                    }
+                    checkpoints += 1;
+                }
             }
             let included = group.records.iter().take_while(|record| until.includes(record)).count();
             let rest = match group.records.get(included) {
                 None => None,
-                Some(_) => Rest::of(&group, included, device, superblock.slot)?,
+                // The newest superblock: blocks of older ones may have been used again.
+                Some(_) => Rest::of(&group, included, disk.device(), self.superblock.slot)?,
             };
             if included > 0 {
-                let (unit, group_number) = before;
-                let before = Continued::Replay { unit, group: group_number };
-                self.replay_clones(&group.records[0], before)?;
+                self.replay_clones(&group.records[0], continued)?;
             }
             let end_of_group = self.replay_group(&disk, &group, included, survey, rest.as_ref())?;
             if let Some(next) = group.records.get(included) {
@@ -82,14 +83,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether the space for a group is free. If not, a checkpoint before it helps: afterwards the extents that earlier
+    /// Whether the space for a group is free. If not, checkpoints before it help: afterwards the extents that earlier
     /// groups bound are not needed.
     fn has_replay_room(&self, bytes: usize, group: &Group) -> bool {
         let extents = group.bindings.iter().filter_map(|binding| binding.to.extent());
         let late: u64 = extents.map(|extent| extent.bytes()).sum();
-        let gain = self.trees.wait().store.space.pinned_blocks() > 0
-            || self.trees.wait().store.dirty_bytes() > 0;
-        !gain || self.has_room(self.need_of(bytes as u64 + late, u64::MAX), Claim::Frees)
+        self.has_room(self.need_of(bytes as u64 + late, u64::MAX), Claim::Frees)
     }
 
     /// Injects the first records of a group. Returns those of their late-bound values that the rest of the group
@@ -246,8 +245,10 @@ struct Waiting {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::device::MemoryDevice;
+    use crate::device::{Device, MemoryDevice};
     use crate::format::{Op, data_key};
     use crate::volume::{Content, CreateOptions, Mode, NonceSource, OpenOptions, Transaction};
 
@@ -262,43 +263,80 @@ mod tests {
         volume.commit(Transaction { op: Op::Raw, wall: Time::default(), messages }).unwrap();
     }
 
+    const NAME: &[u8] = b"a file__";
+
+    fn made() -> (Arc<MemoryDevice>, Arc<dyn Device>) {
+        let memory = Arc::new(MemoryDevice::new(64 << 20));
+        let options = CreateOptions {
+            content: Content::Keys,
+            ..CreateOptions::new(*b"a volume of keys", 64 << 20, nonces(0))
+        };
+        Volume::create(memory.clone(), options).unwrap().checkpoint().unwrap();
+        (memory.clone(), memory)
+    }
+
+    fn open(device: &Arc<dyn Device>, eager: bool, until: Until, nonce: u64) -> Result<Volume> {
+        let options = OpenOptions {
+            content: None,
+            eager_checkpoints: eager,
+            until,
+            ..OpenOptions::new(Mode::ReadWrite, nonces(nonce))
+        };
+        Volume::open(device.clone(), options).map(|(volume, _)| volume)
+    }
+
+    /// 300 blocks of one file, bound late.
+    fn blocks(byte: u8) -> Vec<RecordMessage> {
+        let value = |block| {
+            let value = Bytes::from(vec![byte; BLOCK_SIZE]);
+            RecordMessage::Point(TreeId::Data, data_key(NAME, block), Action::Insert(value))
+        };
+        (0..300).map(value).collect()
+    }
+
+    fn block(volume: &Volume, number: u64) -> Option<u8> {
+        let value = volume.get(TreeId::Data, &data_key(NAME, number)).unwrap();
+        value.map(|value| value[0])
+    }
+
+    fn later(number: u8) -> Vec<RecordMessage> {
+        let (key, value) = (Key::copied(&[b'z', number]), Bytes::from_static(b"later"));
+        vec![RecordMessage::Point(TreeId::Data, key, Action::Insert(value))]
+    }
+
+    /// Two checkpoints on the way, so that blocks of the first one may be used again, and then an end within a group.
+    #[test]
+    fn a_replay_ends_within_a_group_after_checkpoints_on_the_way() {
+        let (_, device) = made();
+        let mut volume = open(&device, false, Until::End, 1 << 20).unwrap();
+        for number in 0..6 {
+            commit(&mut volume, later(number));
+            commit(&mut volume, blocks(10 + number));
+            volume.sync().unwrap();
+        }
+        let last = Until::Record(Lsn(volume.next_msn().0));
+        commit(&mut volume, blocks(1));
+        commit(&mut volume, blocks(2));
+        volume.sync().unwrap();
+        drop(volume);
+        let volume = open(&device, true, last, 1 << 30).unwrap();
+        // They were stored once, as at the end of their group.
+        assert_eq!([0, 150, 299].map(|number| block(&volume, number)), [Some(2); 3]);
+        assert!(volume.get(TreeId::Data, b"z\x05").unwrap().is_some());
+    }
+
     /// A checkpoint between two groups, after which the log no longer shows what was lost in the first one.
     #[test]
     fn older_values_of_lost_ones_do_not_come_back_with_a_checkpoint_on_the_way() {
-        let (bytes, name) = (64 << 20, b"a file__");
-        let memory = Arc::new(MemoryDevice::new(bytes));
-        let device: Arc<dyn Device> = memory.clone();
-        let options = CreateOptions {
-            content: Content::Keys,
-            ..CreateOptions::new(*b"a volume of keys", bytes, nonces(0))
-        };
-        Volume::create(device.clone(), options).unwrap().checkpoint().unwrap();
-        let open = |eager_checkpoints, until, nonce| {
-            let options = OpenOptions {
-                content: None,
-                eager_checkpoints,
-                until,
-                ..OpenOptions::new(Mode::ReadWrite, nonces(nonce))
-            };
-            Volume::open(device.clone(), options).map(|(volume, _)| volume)
-        };
-        let blocks = |byte: u8| {
-            let value = |block| {
-                let value = Bytes::from(vec![byte; BLOCK_SIZE]);
-                RecordMessage::Point(TreeId::Data, data_key(name, block), Action::Insert(value))
-            };
-            (0..300).map(value).collect::<Vec<_>>()
-        };
-        let mut volume = open(false, Until::End, 1 << 20).unwrap();
+        let (memory, device) = made();
+        let mut volume = open(&device, false, Until::End, 1 << 20).unwrap();
         commit(&mut volume, blocks(1));
         volume.checkpoint().unwrap();
         commit(&mut volume, blocks(2));
         volume.sync().unwrap();
         let last = Until::Record(Lsn(volume.next_msn().0));
         for number in 1..4 {
-            let (key, value) = (Key::copied(&[b'z', number]), Bytes::from_static(b"later"));
-            let message = RecordMessage::Point(TreeId::Data, key, Action::Insert(value));
-            commit(&mut volume, vec![message]);
+            commit(&mut volume, later(number));
             volume.sync().unwrap();
         }
         let bound = volume.counters().bound;
@@ -316,12 +354,9 @@ mod tests {
             at += row.len();
         }
         // A writer that goes on before the end of the log.
-        drop(open(true, last, 1 << 30));
-        let volume = open(false, Until::End, 1 << 40).unwrap();
-        for block in [0, 7, 299] {
-            let value = volume.get(TreeId::Data, &data_key(name, block)).unwrap();
-            assert_eq!(value.map(|value| value[0]), None, "block {block}");
-        }
+        drop(open(&device, true, last, 1 << 30));
+        let volume = open(&device, false, Until::End, 1 << 40).unwrap();
+        assert_eq!([0, 7, 299].map(|number| block(&volume, number)), [None; 3]);
         assert!(volume.get(TreeId::Data, b"z\x01").unwrap().is_some());
     }
 }

@@ -48,6 +48,20 @@ pub enum Mutation {
     DropTooMuch,
     /// Extents that only the volume used before a rollback are not freed.
     AbandonedKept,
+    /// A shared node is changed in place.
+    SharedEdited,
+    /// Messages overtake others into a shared node.
+    SharedEntered,
+    /// A clone does not count its edges.
+    EdgeUncounted,
+    /// A clone stands behind other records of its group.
+    CloneWithinGroup,
+    /// An internal node without edges is not freed.
+    DyingForgotten,
+    /// Messages that were pending for what a clone replaces stay pending for the clone.
+    OldRunsLive,
+    /// The copy of a node behind a lens keeps its keys.
+    LensForgotten,
 }
 
 /// A change that breaks something.
@@ -72,7 +86,7 @@ pub(crate) fn assert_caught<T>(
 
 impl Mutation {
     /// All mutations.
-    pub const ALL: [Mutation; 21] = [
+    pub const ALL: [Mutation; 28] = [
         Mutation::ExtentUnpinned,
         Mutation::LoggedExtentUnpinned,
         Mutation::BindingsUnverified,
@@ -94,7 +108,19 @@ impl Mutation {
         Mutation::DeadForgotten,
         Mutation::DropTooMuch,
         Mutation::AbandonedKept,
+        Mutation::SharedEdited,
+        Mutation::SharedEntered,
+        Mutation::EdgeUncounted,
+        Mutation::CloneWithinGroup,
+        Mutation::DyingForgotten,
+        Mutation::OldRunsLive,
+        Mutation::LensForgotten,
     ];
+
+    /// Whether only a volume with cloned ranges can miss the rule.
+    pub fn is_of_clones(self) -> bool {
+        self as u8 >= Mutation::SharedEdited as u8
+    }
 }
 
 #[cfg(debug_assertions)]

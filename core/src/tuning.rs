@@ -136,7 +136,7 @@ pub(crate) const FLIGHTS_SHARE: usize = 8;
 pub(crate) const ONE_BY_ONE: usize = 16;
 
 /// 1/8 of a leaf: when lookups have read as much piece by piece, at some 50 µs each, they have waited longer than a
-/// solid-state disk takes for the whole leaf, so it is prefetched. 100,000 cold lookups among 5 million keys take 2.9
+/// solid-state disk takes for the whole leaf, so the device is advised to read it. 100,000 cold lookups among 5 million keys take 2.9
 /// instead of 4.8 s.
 pub(crate) const WARM_SHARE: u64 = 8;
 

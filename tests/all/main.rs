@@ -2,6 +2,7 @@
 
 mod broken;
 mod checks;
+mod clones;
 mod corpora;
 mod costs;
 mod crafted;

@@ -1,5 +1,6 @@
 //! Shared parts of tests: small volumes, seeded randomness, and a deterministic clock.
 
+pub mod clones;
 pub mod contents;
 pub mod fuzz;
 mod gate;

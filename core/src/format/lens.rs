@@ -85,8 +85,7 @@ impl Lens {
         bounds.lo.starts_with(&self.to) && bounds.hi.as_ref().is_some_and(is_inside)
     }
 
-    /// This lens, and behind it another one: what a path through both edges replaces. `None` if they do not meet, or if
-    /// together they replace nothing.
+    /// This lens, and behind it another one: what a path through both edges replaces.
     pub fn then(&self, below: &Lens) -> Joined {
         let lens = if let Some(rest) = below.to.strip_prefix(&self.from[..]) {
             (joined(&self.to, rest), below.from.clone())

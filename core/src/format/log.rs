@@ -303,6 +303,9 @@ impl Record {
         if f.at() - start != length {
             return Err(f.wrong("length", f.at() - start, length));
         }
+        if !are_apart(clones(&messages)) {
+            return Err(f.wrong("prefixes", "those of ranges that are all apart", "others"));
+        }
         Ok(Record { lsn, op, wall: Time { secs, nanos }, next_zone, next_ino, messages })
     }
 
@@ -329,6 +332,15 @@ pub fn clones(messages: &[RecordMessage]) -> impl Iterator<Item = (TreeId, &Lens
             None
         }
     })
+}
+
+/// Whether no range of these clones, source or destination, overlaps another one.
+pub fn are_apart<'l>(clones: impl Iterator<Item = (TreeId, &'l Lens)>) -> bool {
+    let mut prefixes: Vec<(TreeId, &Key)> =
+        clones.flat_map(|(tree, lens)| [(tree, lens.to()), (tree, lens.from())]).collect();
+    // A prefix comes right before what begins with it.
+    prefixes.sort_unstable();
+    prefixes.is_sorted_by(|a, b| a.0 != b.0 || !b.1.starts_with(a.1))
 }
 
 impl RecordMessage {

@@ -57,7 +57,7 @@ pub use leaf::{
 };
 pub use lens::{Joined, Lens, prefix_end};
 pub use log::{
-    GROUP_HEADER_BYTES, Group, GroupWriter, Record, RecordMessage, block_after, clones,
+    GROUP_HEADER_BYTES, Group, GroupWriter, Record, RecordMessage, are_apart, block_after, clones,
     group_length,
 };
 pub use message::{Action, Kind, Message, MessageRef, RangeDelete};

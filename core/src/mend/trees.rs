@@ -1,7 +1,7 @@
 //! Plans the rebuild of the trees: which nodes stay, and which are rebuilt.
 //!
-//! Where ranges were cloned, several edges may lead to a node that fits them all. A node without a parent that verifies
-//! is one to which fewer edges were found than its entry states.
+//! Where ranges were cloned, several edges may lead to a node that fits them all. There, a node lacks a parent if fewer
+//! edges lead to it, from any node that verifies, than its entry states.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -72,6 +72,7 @@ impl Seen {
         let lens = match (&self.lens, lens) {
             (Some(above), Some(below)) => match above.then(below) {
                 Joined::Lens(lens) => Some(Arc::new(lens)),
+                // Never: bounds that verify meet.
                 Joined::Nothing | Joined::Never => None,
             },
             (above, below) => above.as_ref().or(below).cloned(),
@@ -126,26 +127,30 @@ struct Orphans {
     sorted: Vec<(Height, NodeId)>,
     /// The number of missing edges of each.
     missing: HashMap<NodeId, u32>,
-    /// Nodes to which a path leads from the root: their edges have been counted.
-    reached: HashSet<NodeId>,
+    /// Nodes whose edges have been counted.
+    counted: HashSet<NodeId>,
 }
 
 impl Orphans {
     /// Follows the edges from the root. A node that fits two edges is taken for the first, if nothing is shared
-    /// (invariant 6).
+    /// (invariant 6). Where nodes are shared, the edges of all nodes count: what a deleted clone or a lens leads to must
+    /// not come to stand where it fits as well.
     fn find(inventory: &Inventory, tree: TreeId, shares: bool) -> Orphans {
         let mut edges: HashMap<NodeId, u32> = HashMap::new();
         let root = inventory.nodes.get_key_value(&tree.root());
         let sound =
             |(_, root): &(&NodeId, &Known)| root.tree == tree && root.bounds == Bounds::default();
-        let mut waiting: Vec<(&NodeId, &Known)> = root.filter(sound).into_iter().collect();
-        let mut reached: HashSet<NodeId> = waiting.iter().map(|(id, _)| **id).collect();
+        let mut waiting: Vec<(&NodeId, &Known)> = match shares {
+            true => inventory.nodes.iter().filter(|(_, node)| node.tree == tree).collect(),
+            false => root.filter(sound).into_iter().collect(),
+        };
+        let mut counted: HashSet<NodeId> = waiting.iter().map(|(id, _)| **id).collect();
         while let Some((_, parent)) = waiting.pop() {
             for edge in &parent.edges {
                 let child = inventory.nodes.get_key_value(&edge.child);
                 if let Some((id, child)) = child.filter(|(_, child)| fits(parent, child, edge)) {
                     *edges.entry(*id).or_default() += 1;
-                    if reached.insert(*id) {
+                    if counted.insert(*id) {
                         waiting.push((id, child));
                     }
                 }
@@ -161,7 +166,7 @@ impl Orphans {
         let mut sorted: Vec<_> = missing.keys().map(|id| (*id, &inventory.nodes[id])).collect();
         sorted.sort_by_key(|(id, node)| (node.height, &node.bounds.lo, *id));
         let sorted = sorted.into_iter().map(|(id, node)| (node.height, id)).collect();
-        Orphans { sorted, missing, reached }
+        Orphans { sorted, missing, counted }
     }
 
     /// Notes that an edge leads to a node that is missing one.
@@ -221,7 +226,7 @@ impl Builder<'_> {
         let below = Height(place.height.0.saturating_sub(1));
         let mut children = Vec::with_capacity(node.edges.len());
         let mut same = true;
-        let is_reached = self.orphans.reached.contains(&place.id);
+        let is_counted = self.orphans.counted.contains(&place.id);
         for edge in &node.edges {
             // The id of a lost node is reused, but not that of another node.
             let from = edge.child;
@@ -232,7 +237,7 @@ impl Builder<'_> {
             let own = is_again || own && placed.is_none();
             let id = if own { from } else { self.fresh()? };
             same &= own;
-            if own && !is_reached {
+            if own && !is_counted {
                 self.orphans.found(id);
             }
             self.connect(id, &edge.keys);

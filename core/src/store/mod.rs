@@ -22,6 +22,7 @@ use crate::format::limits::{self, NODES_END};
 use crate::format::{Birth, Bounds, Entry, Hold, Inflow};
 use crate::ids::*;
 use crate::log::Late;
+use crate::mutation::{Mutation, is_broken};
 use crate::node::{Internal, Leaf, Node, SharedInternal};
 use crate::poison::Poison;
 use crate::space::{Need, Owner, Retired, Space};
@@ -321,7 +322,7 @@ impl Store {
     /// changes.
     pub fn is_shared(&self, parent: &Internal, at: usize) -> Result<bool> {
         let child = &parent.children()[at];
-        if !self.table.shares() {
+        if !self.table.shares() || is_broken(Mutation::SharedEdited) {
             return Ok(false);
         }
         Ok(child.lens.is_some() || self.references(child.id)? > 1)
@@ -448,8 +449,9 @@ impl Store {
 
     /// Adds an edge to a node.
     pub fn add_reference(&mut self, id: NodeId) -> Result<()> {
+        let more = u32::from(!is_broken(Mutation::EdgeUncounted));
         let references = self.references(id)?;
-        self.table.set_references(id, references.saturating_add(1))
+        self.table.set_references(id, references.saturating_add(more))
     }
 
     /// Removes an edge to a node. A leaf without edges is dropped unread; an internal node waits to be freed
@@ -459,7 +461,9 @@ impl Store {
             0 | 1 if height == Height(0) => self.discard_leaf(id, tree),
             0 | 1 => {
                 self.table.set_references(id, 0)?;
-                self.dying.push(id);
+                if !is_broken(Mutation::DyingForgotten) {
+                    self.dying.push(id);
+                }
                 Ok(())
             }
             references => self.table.set_references(id, references - 1),

@@ -14,6 +14,7 @@ use super::{Balance, shape};
 use crate::error::{Error, Result};
 use crate::format::{Key, RangeDelete, RecordMessage};
 use crate::ids::*;
+use crate::mutation::{Mutation, is_broken};
 use crate::node::{Internal, Item, Leaf, Node};
 use crate::store::Store;
 use crate::tuning::SCATTERED_BELOW;
@@ -250,7 +251,7 @@ impl<'a, 'm> Plan<'a, 'm> {
             None => {
                 internal.pending(at) == 0
                     && store.is_dirty(child)
-                    && !store.is_shared(internal, at)?
+                    && (!store.is_shared(internal, at)? || is_broken(Mutation::SharedEntered))
             }
         };
         let limit = store.geometry.growth_at_once();

@@ -30,7 +30,7 @@ pub use cursor::{Cursor, KeyScan, PlaceScan, Scan, ValuePlace, lay_over, pending
 pub use drain::{Buffers, StepNeed};
 pub use explain::{Chosen, Explanation, Stop, explain};
 pub use inject::{Ordered, inject};
-pub(crate) use share::{edges_after_splice, splice};
+pub(crate) use share::{check_splice, splice};
 
 /// The node of height 1 on the way to `key`, or the root if it is a leaf, in a tree where nothing is shared.
 pub(crate) fn parent_of_leaf(store: &Store, tree: TreeId, key: &[u8]) -> Result<Arc<Node>> {

@@ -11,6 +11,7 @@ use super::{Balance, shape};
 use crate::error::{Error, Result};
 use crate::format::{Bounds, Lens};
 use crate::ids::*;
+use crate::mutation::{Mutation, is_broken};
 use crate::node::{Internal, Leaf, Node, SharedInternal};
 use crate::store::Store;
 use crate::tuning::OWNED_SHARE;
@@ -23,7 +24,8 @@ pub(super) fn own(store: &mut Store, parent: NodeId, at: usize) -> Result<()> {
     let node = store.child(&internal, at)?;
     drop(internal);
     // All that can fail comes first.
-    let copy = node.copied(&store.disk, store.next_node(), lens.as_ref())?;
+    let shown = lens.as_ref().filter(|_| !is_broken(Mutation::LensForgotten));
+    let copy = node.copied(&store.disk, store.next_node(), shown)?;
     let below: Vec<NodeId> = match &*node {
         Node::Internal(internal) => internal.children().iter().map(|child| child.id).collect(),
         Node::Leaf(_) => Vec::new(),
@@ -96,19 +98,28 @@ fn row(
     }
 }
 
-/// The number of edges that a splice adds, and of children that the node then has.
-pub(crate) fn edges_after_splice(
-    store: &Store,
+/// Checks that a splice can be made: it reads nothing that this has not read. Returns the number of edges that it adds,
+/// and of children that the node then has.
+pub(crate) fn check_splice(
+    store: &mut Store,
     place: (TreeId, Height),
     lens: &Lens,
 ) -> Result<(usize, usize)> {
     let (parent, old) = row(store, place, &lens.range_above())?;
-    let (_, shown) = row(store, place, &lens.range_below())?;
+    let (above, shown) = row(store, place, &lens.range_below())?;
+    let below = Height(place.1.0 - 1);
+    for child in &above.children()[shown.clone()] {
+        store.expect_known(child.id)?;
+    }
+    for child in &parent.children()[old.clone()] {
+        store.expect_node(child.id, place.0, below)?;
+    }
     Ok((shown.len(), parent.children().len() - old.len() + shown.len()))
 }
 
 /// Replaces the nodes below `height` within the range above the lens by further edges to those within the range below
-/// it, seen through it. Both ranges must be carved below that height, and nothing may be pending for the second one.
+/// it, seen through it. Both ranges must be carved below that height, and nothing may be pending for the second one
+/// ([`check_splice`]).
 pub(crate) fn splice(
     store: &mut Store,
     balance: &mut Balance,
@@ -130,10 +141,7 @@ pub(crate) fn splice(
         parent.children()[old.clone()].iter().map(|child| child.id).collect();
     let id = parent.id;
     drop((parent, above));
-    // All that can fail comes first.
-    dropped.iter().try_for_each(|id| store.expect_node(*id, tree, below))?;
     let ids: Vec<NodeId> = edges.iter().map(|(id, ..)| *id).collect();
-    ids.iter().try_for_each(|id| store.expect_known(*id))?;
     store.edit_internal(id, |parent, _| {
         parent.splice(old, edges);
         Ok(())

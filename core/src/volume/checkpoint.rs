@@ -226,7 +226,7 @@ impl Volume {
     /// Ends the open group, so that the next record begins another one. The next flush makes both durable: the second
     /// counts only if the first does.
     pub(super) fn end_group(&mut self) -> Result<()> {
-        if !self.log.has_open() {
+        if !self.log.has_open() || is_broken(Mutation::CloneWithinGroup) {
             return Ok(());
         }
         match self.begin_sync()? {

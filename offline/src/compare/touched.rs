@@ -132,6 +132,8 @@ impl<'d> Parts<'d> {
         self.disks[usize::from(side == Side::Second)]
     }
 
+    /// Adds the parts of a node. Its keys are taken for those of the tree (invariant 6): no state that is compared shares
+    /// nodes.
     fn add(&mut self, side: Side, node: Node) -> Result<()> {
         let tree = node.tree();
         match node {

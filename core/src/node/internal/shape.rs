@@ -1,6 +1,7 @@
 //! Children that are added, removed, split off, or come from a right neighbour.
 
 use super::*;
+use crate::mutation::{Mutation, is_broken};
 
 impl Child {
     /// What a path with the lens `above` replaces, once it has gone through this edge. Fails if no key passes both.
@@ -77,7 +78,8 @@ impl Internal {
             _ if other >= old.end => other - removed + added,
             _ => other.min(old.start),
         });
-        let first_run = self.next_run;
+        let broken = is_broken(Mutation::OldRunsLive);
+        let first_run = if broken { RunSeq(0) } else { self.next_run };
         let new = new.into_iter().map(|(id, pivot, lens)| Child::new(id, pivot, lens, first_run));
         self.children.splice(old.clone(), new);
         self.open.splice(old, (0..added).map(|_| Batch::default()));

@@ -3,7 +3,7 @@
 //! Both ranges are carved below the least height at which one node has each of them, so that rows of nodes there hold
 //! exactly their keys. Then the node of that height with the destination gets further edges to the nodes of the source,
 //! with a lens ([`Splice`]). A carve changes no content, and a checkpoint may come between its steps. So it comes before
-//! the record of the clone is appended, and nothing is left that can fail.
+//! the record of the clone is appended, and so do all checks: nothing is left that can fail by reading.
 //!
 //! A record with clones begins its group, and they come first in it. So a replay that has no space for a step makes a
 //! checkpoint before the group, as before any group. And all late-bound values that the source has are bound by earlier
@@ -18,7 +18,7 @@ use super::trees::Trees;
 use super::{Access, Content, Volume};
 use crate::error::{Error, Fault, Place, Result};
 use crate::format::limits::{FANOUT, KEY_MAX};
-use crate::format::{CHILD_BYTES, Features, HoldsRoot, Lens, Record, clones};
+use crate::format::{CHILD_BYTES, Features, HoldsRoot, Lens, Record, are_apart, clones};
 use crate::ids::*;
 use crate::space::Need;
 use crate::tree::{self, Scan};
@@ -27,7 +27,7 @@ use crate::tree::{self, Scan};
 const CHILDREN_MAX: usize = *FANOUT.end() as usize;
 /// 2 KiB and 30 bytes: the most that an edge takes, with a pivot and a lens of the longest keys.
 const EDGE_BYTES_MAX: usize = CHILD_BYTES + 2 * KEY_MAX;
-/// 4 carves: a checkpoint for space may take a boundary away again, and each carve leaves more space than it found.
+/// 4 carves: a checkpoint for space may take a boundary away again, by dropping nodes whose keys are deleted.
 const CARVES_MAX: usize = 4;
 
 /// A range clone whose ranges are carved.
@@ -67,19 +67,14 @@ impl Volume {
         if self.superblock.holds != HoldsRoot::default() {
             return misuse("a volume with snapshots shares no nodes yet");
         }
-        for (at, (tree, lens)) in wanted.iter().enumerate() {
+        if !are_apart(wanted.iter().map(|(tree, lens)| (*tree, lens))) {
+            return misuse("two clones of one operation overlap");
+        }
+        for (tree, lens) in wanted {
             let new = lens.range_above();
             let mut scan = Scan::few(*tree, new.lo.clone(), new.hi.clone());
             if self.advance(&mut scan)?.is_some() {
                 return misuse("there are keys with the new prefix");
-            }
-            let is_apart = |(of, other): &(TreeId, Lens)| {
-                let overlaps =
-                    |prefix: &[u8]| lens.to().starts_with(prefix) || prefix.starts_with(lens.to());
-                of != tree || !(overlaps(other.to()) || overlaps(other.from()))
-            };
-            if !wanted.iter().enumerate().all(|(of, other)| of == at || is_apart(other)) {
-                return misuse("two clones of one operation overlap");
             }
         }
         Ok(())
@@ -95,7 +90,7 @@ impl Volume {
     ) -> Result<Vec<Splice>> {
         for _ in 0..CARVES_MAX {
             let carved = self.carve_once(wanted, continued).and_then(|splices| {
-                let need = self.splice_need(&splices)?;
+                let need = self.check_splices(&splices)?;
                 find_room(self, need)?;
                 Ok((splices, self.trees.wait().is_carved()?))
             });
@@ -125,12 +120,13 @@ impl Volume {
         Ok(splices)
     }
 
-    /// The need of splices: the nodes that get edges, and the table entries of all nodes that get or lose one.
-    fn splice_need(&self, splices: &[Splice]) -> Result<Need> {
-        let store = &self.trees.wait().store;
+    /// Checks that splices can be made. Returns their need: the nodes that get edges, and the table entries of all nodes
+    /// that get or lose one.
+    fn check_splices(&mut self, splices: &[Splice]) -> Result<Need> {
+        let store = &mut self.trees.wait_mut().store;
         let mut counts = Vec::with_capacity(splices.len());
         for Splice { tree, height, lens } in splices {
-            counts.push(tree::edges_after_splice(store, (*tree, *height), lens)?);
+            counts.push(tree::check_splice(store, (*tree, *height), lens)?);
         }
         // All may be edges of one node.
         let all: usize = counts.iter().map(|(edges, _)| edges).sum();

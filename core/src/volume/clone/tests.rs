@@ -625,6 +625,17 @@ fn what_cannot_be_cloned_is_refused() {
         let refused = clone_range(&mut volume, &source, &destination);
         assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
     }
+    let lens = |to: &[u8], from: &[u8]| {
+        RecordMessage::Clone(TREE, Lens::of_ranges(Key::copied(to), Key::copied(from)).unwrap())
+    };
+    let wall = Time::default();
+    for two in
+        [[(b"b", b"a"), (b"c", b"a")], [(b"b", b"a"), (b"b", b"c")], [(b"b", b"a"), (b"c", b"b")]]
+    {
+        let messages = two.map(|(to, from)| lens(to, from)).to_vec();
+        let refused = volume.commit(Transaction { op: Op::Clone, wall, messages });
+        assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
+    }
     assert!(contents(&volume, &[], None) == before);
     volume.change_holds(&HoldChange::Take("one".into())).unwrap();
     let (source, destination) = (Key::copied(b"a"), Key::copied(b"b"));

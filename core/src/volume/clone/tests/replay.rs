@@ -1,7 +1,9 @@
 //! Clones in the log: what they cost, what a replay makes of them, and late-bound values in their source.
 
 use super::*;
-use crate::format::data_key;
+use crate::disk::Disk;
+use crate::format::{PageBody, data_key};
+use crate::table::read_page;
 
 /// Two files; the second is the clone of the first.
 const A: &[u8] = b"a file__";
@@ -175,6 +177,32 @@ fn a_source_that_cannot_be_read_costs_a_reader_the_clone_alone() {
     assert_eq!(volume.get(TREE, b"b\0\x05").unwrap().as_deref(), Some(&b"new"[..]));
     assert_eq!(volume.get(TREE, b"a\0\x07").unwrap().as_deref(), Some(&[7; 300][..]));
     assert_eq!(volume.get(TREE, b"y").unwrap().as_deref(), Some(&b"also"[..]));
+}
+
+#[test]
+fn a_table_page_that_cannot_be_read_refuses_a_clone_before_anything_changes() {
+    let memory = filled(32 << 20, 3000, SMALL);
+    let image = memory.snapshot();
+    let device: Arc<dyn Device> = memory;
+    let volume = opened_as(&device, Mode::ReadOnly).unwrap();
+    let (disk, root) = (Disk::new(device.clone()), volume.superblock().table);
+    let id = volume.identity().volume;
+    drop(volume);
+    assert_eq!(root.levels, 2);
+    let PageBody::Pointers(pages) = read_page(&disk, id, &root.page, 1, 0).unwrap().body else {
+        panic!("two levels")
+    };
+    let mut refused = 0;
+    for page in pages.iter().flatten() {
+        let damaged = MemoryDevice::from(image.clone());
+        damaged.write_at(page.block.byte() + 99, &[0x5a; 4]).unwrap();
+        let damaged: Arc<dyn Device> = Arc::new(damaged);
+        let Ok(mut volume) = opened_as(&damaged, Mode::ReadWrite) else { continue };
+        let cloned = clone_range(&mut volume, &Key::copied(b"a"), &Key::copied(b"b"));
+        assert!(!volume.has_failed(), "{cloned:?}");
+        refused += u32::from(cloned.is_err_and(|error| error.is_unreadable()));
+    }
+    assert!(refused > 1, "{refused}");
 }
 
 /// All whole ranges of a copy of this volume can be deleted, and their space comes back.

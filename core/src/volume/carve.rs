@@ -93,10 +93,7 @@ impl Volume {
         match continued {
             Continued::Afresh if !self.is_logged() => return Ok(false),
             Continued::Afresh => self.checkpoint()?,
-            Continued::Replay { .. } => {
-                self.delete_lost()?;
-                self.write_checkpoint(continued)?;
-            }
+            Continued::Replay { .. } => self.write_checkpoint(continued)?,
         }
         self.counters.for_space += 1;
         Ok(true)

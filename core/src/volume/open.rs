@@ -215,8 +215,8 @@ impl Volume {
         self.trees.wait_mut().store.make_room(1.0)
     }
 
-    /// Replays the valid groups of the log. Its lost values are given up: their keys of the data index become holes,
-    /// since an older value would contradict the acknowledgement.
+    /// Replays the valid groups of the log. Its lost values are given up: their keys of the data index become holes, with
+    /// what was patched there later, since an older value would contradict the acknowledgement.
     pub(crate) fn replay_sound(&mut self, survey: &Survey) -> Result<()> {
         let result = self.replay(survey, false, Until::End);
         self.poison_on_error(result)?;

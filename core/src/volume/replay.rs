@@ -38,7 +38,6 @@ impl Volume {
             let continued = Continued::Replay { unit: before.0, group: before.1 };
             if before.1 != superblock.first_group {
                 if eager {
-                    self.delete_lost()?;
                     self.write_checkpoint(continued)?;
                     checkpoints += 1;
                 }
@@ -66,21 +65,6 @@ impl Volume {
             }
         }
         Ok((checkpoints, None))
-    }
-
-    /// Deletes the keys of lost values, before a checkpoint that no longer shows that they are lost: an older value would
-    /// contradict the acknowledgement. A volume that is only read remembers them instead.
-    pub(super) fn delete_lost(&mut self) -> Result<()> {
-        if self.access == Access::ReadOnly {
-            return Ok(());
-        }
-        let last = Msn(self.next_msn.0 - 1);
-        let Trees { store, balance, .. } = self.trees.wait_mut();
-        for (tree, lo, hi) in store.lost.take() {
-            let delete = RecordMessage::RangeDelete(tree, lo, hi);
-            tree::inject(store, balance, last, &Ordered::new(vec![delete]))?;
-        }
-        Ok(())
     }
 
     /// Whether the space for a group is free. If not, checkpoints before it help: afterwards the extents that earlier
@@ -129,7 +113,8 @@ impl Volume {
         Ok(late.end_of_group)
     }
 
-    /// Injects the inserts of an unbound message, a few at a time; lost values are recorded instead.
+    /// Injects the inserts of an unbound message, a few at a time; lost values are recorded instead, and a writer deletes
+    /// their keys.
     fn replay_unbound(
         &mut self,
         waiting: &mut Waiting,
@@ -146,7 +131,14 @@ impl Volume {
                 few = (lost.messages.end().0 - first.0).min((count - done).into()) as u32;
                 let last = block_after(&key, few - 1).expect("the decoder has looked at the last");
                 let (end, damage) = (last.successor(), lost.damage.clone());
-                self.trees.wait_mut().store.lost.insert(TreeId::Data, key, end, damage);
+                self.trees.wait_mut().store.lost.insert(TreeId::Data, key.clone(), end, damage);
+                // A checkpoint that a writer makes on the way shows no older values in their place.
+                let deleted = if self.access == Access::ReadOnly { 0 } else { few };
+                for at in 0..deleted {
+                    let key = block_after(&key, at).expect("the decoder has looked at the last");
+                    let delete = RecordMessage::Point(TreeId::Data, key, Action::Delete);
+                    self.inject(waiting, Msn(first.0 + u64::from(at)), delete)?;
+                }
                 done += few;
                 continue;
             }
@@ -156,7 +148,17 @@ impl Volume {
             let fetched = late.values.fetch(&key, MsnRange { first, count: few })?;
             for (at, value) in fetched.into_iter().enumerate() {
                 let key = block_after(&key, at as u32).expect("the decoder has looked at the last");
-                let Some(value) = late.shown(lsn, &key, value)? else { continue };
+                let value = match late.shown(lsn, &key, value) {
+                    // A value at the end of the group that cannot be read costs no more than its key.
+                    Err(error) if error.is_unreadable() && self.access == Access::ReadOnly => {
+                        let (damage, _) = error.into_damage()?;
+                        let lost = &mut self.trees.wait_mut().store.lost;
+                        lost.insert(TreeId::Data, key.clone(), key.successor(), damage);
+                        continue;
+                    }
+                    value => value?,
+                };
+                let Some(value) = value else { continue };
                 let msn = Msn(first.0 + at as u64);
                 let insert = RecordMessage::Point(TreeId::Data, key, Action::Insert(value));
                 self.inject(waiting, msn, insert)?;

@@ -97,6 +97,49 @@ fn keys_are_no_files() {
     assert_eq!(report.replay.unwrap().survey.records, 2);
 }
 
+#[test]
+fn ranges_are_cloned_and_renamed() {
+    let (device, mut kv) = made();
+    let mut batch = Batch::new();
+    for number in 0..2000u16 {
+        let key = [&b"tree/main/"[..], &number.to_be_bytes()].concat();
+        batch.insert(TreeId::Data, &key, &number.to_le_bytes());
+    }
+    kv.commit(batch).unwrap();
+    let of = |kv: &Kv, name: &[u8]| {
+        let end = [name, b"\xff"].concat();
+        let entries = kv.range(TreeId::Data, name, Some(&end)).map(|entry| entry.unwrap());
+        entries.map(|(key, value)| (key[name.len()..].to_vec(), value)).collect::<Vec<_>>()
+    };
+    let all = of(&kv, b"tree/main/");
+    assert_eq!(all.len(), 2000);
+    kv.clone_range(TreeId::Data, b"tree/main/", b"tree/work/").unwrap();
+    assert!(kv.clone_range(TreeId::Data, b"tree/main/", b"tree/work/").is_err());
+    let mut batch = Batch::new();
+    batch.insert(TreeId::Data, b"tree/work/new", b"only here");
+    batch.delete_range(TreeId::Data, b"tree/main/\x01", b"tree/main/\x02");
+    kv.commit(batch).unwrap();
+    kv.rename_range(TreeId::Data, b"tree/main/", b"tree/old/").unwrap();
+    for is_reopened in [false, true] {
+        if is_reopened {
+            kv.sync().unwrap();
+            drop(kv);
+            kv = Kv::open(device.clone(), Mode::ReadWrite, options(2)).unwrap().0;
+        }
+        assert!(of(&kv, b"tree/main/").is_empty());
+        let mut work = all.clone();
+        work.push((b"new".to_vec(), Bytes::from_static(b"only here")));
+        work.sort();
+        assert!(of(&kv, b"tree/work/") == work);
+        let old: Vec<_> = all.iter().filter(|(key, _)| key[0] != 1).cloned().collect();
+        assert!(of(&kv, b"tree/old/") == old);
+    }
+    kv.checkpoint().unwrap();
+    let device: Arc<dyn Device> = device;
+    let report = check(&device, CheckOptions::ALL, &mut ());
+    assert!(report.is_clean(), "{:?}", report.findings);
+}
+
 /// A root that splits into more nodes than the fanout gets several new levels at once.
 #[test]
 fn a_large_batch_makes_a_high_tree() {

@@ -71,6 +71,47 @@ fn a_clone_and_its_sync_are_one_write_and_one_flush() {
     assert!(!volume.has_unsynced());
 }
 
+/// A clone costs the same however much it covers: with a cold cache, heads on the paths to both ends of both ranges,
+/// and as much at the next checkpoint.
+#[test]
+fn a_cold_clone_reads_paths_and_the_next_checkpoint_writes_them() {
+    let geometry =
+        Geometry { node_size: 64 << 10, leaf_size: 16 << 10, basement_size: 4096, fanout: 16 };
+    let device: Arc<dyn Device> = filled(256 << 20, 60_000, geometry);
+    let mut volume = opened_as(&device, Mode::ReadWrite).unwrap();
+    let around = vec![put(b"Z", b"before"), put(b"z", b"behind")];
+    commit(&mut volume, around);
+    volume.drain().unwrap();
+    volume.checkpoint().unwrap();
+    let height = u64::from(volume.store().root(TREE).unwrap().height().0);
+    assert!(height >= 2);
+    drop(volume);
+    let nodes = |volume: &Volume, epoch| {
+        let table = &volume.store().table;
+        let ids = (0..volume.store().next_node().0).map(NodeId);
+        ids.filter(|id| table.get(*id).unwrap().is_some_and(|entry| entry.birth == epoch)).count()
+    };
+    let mut found = Vec::new();
+    for is_cloned in [false, true] {
+        let mut volume = opened_as(&device, Mode::ReadWrite).unwrap();
+        volume.fence().unwrap();
+        let before = volume.io_counts();
+        commit(&mut volume, vec![put(b"Z", b"again")]);
+        if is_cloned {
+            clone_range(&mut volume, &Key::copied(b"a"), &Key::copied(b"b")).unwrap();
+        }
+        let reads = volume.io_counts().reads - before.reads;
+        let epoch = volume.store().birth().epoch;
+        volume.checkpoint().unwrap();
+        found.push((reads, nodes(&volume, epoch) as u64));
+    }
+    println!("height {height}: {found:?}");
+    let [(reads, written), (cold, more)] = found[..] else { unreachable!() };
+    // Four paths: a read for the head of each node, and up to four more for a leaf that is divided.
+    assert!(cold - reads <= 4 * (height + 4), "{found:?}");
+    assert!(more - written <= 4 * (height + 1), "{found:?}");
+}
+
 #[test]
 fn a_group_that_a_refused_clone_ended_is_flushed_by_the_next_sync() {
     let (_, mut volume) = large();

@@ -87,13 +87,22 @@ impl Volume {
 
     /// Makes a checkpoint that frees space, continued by these groups. Returns whether it did.
     pub(super) fn checkpoint_before(&mut self, continued: Continued) -> Result<bool> {
-        if !self.gains_by_checkpoint() {
-            return Ok(false);
-        }
         match continued {
-            Continued::Afresh if !self.is_logged() => return Ok(false),
-            Continued::Afresh => self.checkpoint()?,
-            Continued::Replay { .. } => self.write_checkpoint(continued)?,
+            Continued::Afresh if self.is_logged() && self.gains_by_checkpoint() => {
+                self.checkpoint()?;
+            }
+            Continued::Afresh => return Ok(false),
+            Continued::Replay { .. } => {
+                let store = &self.trees.wait().store;
+                let (free, is_dirty) = (store.space.free_blocks(), store.dirty_bytes() > 0);
+                // One for what is dirty, and two that free what it replaced.
+                for _ in 0..3 {
+                    self.write_checkpoint(continued)?;
+                }
+                if !is_dirty && self.trees.wait().store.space.free_blocks() <= free {
+                    return Ok(false);
+                }
+            }
         }
         self.counters.for_space += 1;
         Ok(true)

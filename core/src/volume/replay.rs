@@ -36,17 +36,11 @@ impl Volume {
                 Err(fault) => return Err(Error::corrupt(Place::Image, fault)),
             };
             let continued = Continued::Replay { unit: before.0, group: before.1 };
-            if before.1 != superblock.first_group {
-                if eager {
-                    self.write_checkpoint(continued)?;
-                    checkpoints += 1;
-                }
-                while !self.has_replay_room(bytes.len(), &group) {
-                    if !self.checkpoint_before(continued)? {
-                        break;
-                    }
-                    checkpoints += 1;
-                }
+            if before.1 != superblock.first_group
+                && (eager || !self.has_replay_room(bytes.len(), &group))
+            {
+                self.write_checkpoint(continued)?;
+                checkpoints += 1;
             }
             let included = group.records.iter().take_while(|record| until.includes(record)).count();
             let rest = match group.records.get(included) {
@@ -67,12 +61,14 @@ impl Volume {
         Ok((checkpoints, None))
     }
 
-    /// Whether the space for a group is free. If not, checkpoints before it help: afterwards the extents that earlier
+    /// Whether the space for a group is free. If not, a checkpoint before it helps: afterwards the extents that earlier
     /// groups bound are not needed.
     fn has_replay_room(&self, bytes: usize, group: &Group) -> bool {
         let extents = group.bindings.iter().filter_map(|binding| binding.to.extent());
         let late: u64 = extents.map(|extent| extent.bytes()).sum();
-        self.has_room(self.need_of(bytes as u64 + late, u64::MAX), Claim::Frees)
+        let gain = self.trees.wait().store.space.pinned_blocks() > 0
+            || self.trees.wait().store.dirty_bytes() > 0;
+        !gain || self.has_room(self.need_of(bytes as u64 + late, u64::MAX), Claim::Frees)
     }
 
     /// Injects the first records of a group. Returns those of their late-bound values that the rest of the group

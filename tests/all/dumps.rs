@@ -8,10 +8,11 @@ use betr_core::check::{CATALOG, Code};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New};
-use betr_core::ids::Time;
+use betr_core::ids::{Time, TreeId};
+use betr_core::kv::{Batch, Kv, KvOptions};
 use betr_core::volume::Mode;
 use betr_lab::damage::make_broken;
-use betr_tests::{clock, create, open, tight, tiny};
+use betr_tests::{clock, create, nonces, open, tight, tiny};
 use bytes::Bytes;
 use clap::Parser;
 
@@ -63,6 +64,44 @@ fn image(name: &str) -> Image {
     fs.volume_mut().sync().unwrap();
     fs.unlink(&root, b"file-00").unwrap();
     fs.volume_mut().sync().unwrap();
+    let path = std::env::temp_dir().join(format!("betr-dump-{name}-{}.img", std::process::id()));
+    std::fs::write(&path, device.snapshot()).unwrap();
+    Image(path)
+}
+
+fn explained(image: &Path, words: &[&str]) -> String {
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: betr_dump::explain::Args,
+    }
+    let words = [&["explain", image.to_str().unwrap()], words].concat();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let args = Line::try_parse_from(&words).unwrap().args;
+    let exit = betr_dump::explain::run(&args, &mut Io::plain(&mut out, &mut err)).unwrap();
+    assert_eq!((exit.code(), &err[..]), (0, &b""[..]), "{words:?}");
+    String::from_utf8(out).unwrap()
+}
+
+/// An image of keys: a range and its clone, with a key of its own, in the checkpoint; a clone of that in the log.
+fn image_of_keys(name: &str) -> Image {
+    let device = Arc::new(MemoryDevice::new(2 << 20));
+    let options = KvOptions { geometry: Some(tiny()), ..KvOptions::new(nonces(1)) };
+    let mut kv = Kv::create(device.clone(), *b"a key-value name", options).unwrap();
+    let mut batch = Batch::new();
+    for number in 0..40u8 {
+        batch.insert(TreeId::Data, &[b"one/", &[number][..]].concat(), &[number; 300]);
+    }
+    kv.commit(batch).unwrap();
+    kv.clone_range(TreeId::Data, b"one/", b"two/").unwrap();
+    let mut batch = Batch::new();
+    batch.insert(TreeId::Data, b"two/\x07", b"its own");
+    kv.commit(batch).unwrap();
+    kv.checkpoint().unwrap();
+    kv.clone_range(TreeId::Data, b"two/", b"six/").unwrap();
+    kv.rename_range(TreeId::Data, b"one/", b"old/").unwrap();
+    kv.sync().unwrap();
+    drop(kv);
     let path = std::env::temp_dir().join(format!("betr-dump-{name}-{}.img", std::process::id()));
     std::fs::write(&path, device.snapshot()).unwrap();
     Image(path)
@@ -120,6 +159,17 @@ fn of_a_fixed_image() {
     let table = dump(&image.0, &["table"]);
     let used: Vec<&str> = table.lines().take(40).collect();
     insta::assert_snapshot!("dump_table", used.join("\n"));
+}
+
+#[test]
+fn of_cloned_ranges() {
+    let image = image_of_keys("clones");
+    insta::assert_snapshot!("dump_clones_tree", dump(&image.0, &["tree"]));
+    let hex = |key: &[u8]| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    for (name, key) in [("lens", &b"two/\x09"[..]), ("own", b"two/\x07"), ("logged", b"six/\x09")] {
+        let key = format!("k#2:{}", hex(key));
+        insta::assert_snapshot!(format!("explain_clones_{name}"), explained(&image.0, &[&key]));
+    }
 }
 
 /// The extents that a dump of a node shows; adjacent extents are merged.
@@ -182,11 +232,6 @@ fn every_byte_of_a_node_is_shown() {
 
 #[test]
 fn what_is_explained_of_a_fixed_image() {
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: betr_dump::explain::Args,
-    }
     let image = image("explain");
     for (name, words) in [
         ("pending", &["/another@0"][..]),
@@ -195,12 +240,7 @@ fn what_is_explained_of_a_fixed_image() {
         ("json", &["/file-03", "--json"]),
         ("past", &["/file-00", "--as-of", "checkpoint"]),
     ] {
-        let words = [&["explain", image.0.to_str().unwrap()], words].concat();
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        let args = Line::try_parse_from(words).unwrap().args;
-        let exit = betr_dump::explain::run(&args, &mut Io::plain(&mut out, &mut err)).unwrap();
-        assert_eq!((exit.code(), &err[..]), (0, &b""[..]), "{name}");
-        insta::assert_snapshot!(format!("explain_{name}"), String::from_utf8(out).unwrap());
+        insta::assert_snapshot!(format!("explain_{name}"), explained(&image.0, words));
     }
 }
 

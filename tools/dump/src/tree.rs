@@ -90,7 +90,11 @@ fn node(
     io: &mut Io,
 ) -> Result<(), Failure> {
     let indent = "  ".repeat(depth.min(32));
-    let place = format!("{indent}{id} height {} blocks {}", entry.height, entry.extent);
+    let edges = match entry.references {
+        1 => String::new(),
+        edges => format!(", {edges} edges"),
+    };
+    let place = format!("{indent}{id} height {} blocks {}{edges}", entry.height, entry.extent);
     let NodeNumbers { bytes, basements, entries, children, runs, pending, pending_bytes, from } =
         held;
     let (block, blocks) = (entry.extent.start.0, entry.extent.blocks);
@@ -103,6 +107,7 @@ fn node(
             json!({
                 "node": id.0, "height": 0, "block": block, "blocks": blocks, "bytes": bytes,
                 "basements": basements, "entries": entries, "from": from,
+                "references": entry.references,
             })
         });
     }
@@ -114,7 +119,7 @@ fn node(
         json!({
             "node": id.0, "height": entry.height.0, "block": block, "blocks": blocks,
             "children": children, "runs": runs, "pending_messages": pending,
-            "pending_bytes": pending_bytes,
+            "pending_bytes": pending_bytes, "references": entry.references,
         })
     })
 }

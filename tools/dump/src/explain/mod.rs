@@ -209,9 +209,10 @@ impl Story {
             let at = time::format_utc(step.wall.secs, step.wall.nanos);
             let what = self.log_deed(&step.deed);
             writeln!(io.out, "    {:<10} {at} {}: {what}", step.lsn.to_string(), step.op.name())?;
-            let after = match &step.after {
-                Some(after) => self.shown(after.as_ref()),
-                None => "a value that was never written".into(),
+            let after = match (&step.after, &step.deed) {
+                (Some(after), _) => self.shown(after.as_ref()),
+                (None, KeyDeed::Clone(_)) => "what that key had then".into(),
+                (None, _) => "a value that was never written".into(),
             };
             writeln!(io.out, "               leaves {after}")?;
         }
@@ -234,6 +235,10 @@ impl Story {
         };
         let (index, children, child) = (chosen.index + 1, chosen.children, chosen.child);
         writeln!(io.out, "    child {index} of {children}, {child}: from {lo} up to {end}")?;
+        if let Some(lens) = &chosen.lens {
+            let [to, from] = [lens.to(), lens.from()].map(|prefix| show::key(self.tree, prefix));
+            writeln!(io.out, "    a lens: keys that begin with {to} begin with {from} below")?;
+        }
         let pending = stop.messages.len();
         Ok(writeln!(io.out, "    {pending} messages about the key are pending here")?)
     }
@@ -290,6 +295,10 @@ impl Story {
                 "from": stop.chosen.as_ref().map(|chosen| json::hex(&chosen.bounds.lo)),
                 "to": stop.chosen.as_ref().and_then(|chosen| {
                     chosen.bounds.hi.as_ref().map(|hi| json::hex(hi))
+                }),
+                "lens": stop.chosen.as_ref().and_then(|chosen| {
+                    let lens = chosen.lens.as_ref()?;
+                    Some(json!({ "to": json::hex(lens.to()), "from": json::hex(lens.from()) }))
                 }),
                 "messages": messages.collect::<Value>(),
             })

@@ -96,6 +96,11 @@ pub(super) fn story(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<Shee
             None => format!("leaf, {at}: {}", range(tree, &stop.bounds)),
         };
         rows.push(Row::of(vec![Cell::new(Role::Link, stop.node), Cell::from(what)]).to(spots));
+        if let Some(lens) = stop.chosen.as_ref().and_then(|chosen| chosen.lens.as_ref()) {
+            let [to, from] = [lens.to(), lens.from()].map(|prefix| key_of(tree, prefix));
+            let what = format!("  a lens: keys that begin with {to} begin with {from} below");
+            put(&mut rows, Role::Plain, "", what);
+        }
         for (pending, _) in &stop.messages {
             let at = pending.run.map_or("in memory".into(), |run| format!("run {run}"));
             let what = format!("  pending in {at}: {}", deed(tree, &pending.deed));
@@ -137,9 +142,10 @@ pub(super) fn story(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<Shee
     };
     for step in &steps {
         let wall = time::format_utc(step.wall.secs, step.wall.nanos);
-        let after = match &step.after {
-            Some(after) => shown(after.as_ref()),
-            None => "a value that was never written".into(),
+        let after = match (&step.after, &step.deed) {
+            (Some(after), _) => shown(after.as_ref()),
+            (None, KeyDeed::Clone(_)) => "what that key had then".into(),
+            (None, _) => "a value that was never written".into(),
         };
         let what =
             format!("{} {wall}: {} leaves {after}", step.op.name(), log_deed(tree, &step.deed));

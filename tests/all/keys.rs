@@ -113,10 +113,10 @@ fn ranges_are_cloned_and_renamed() {
     };
     let all = of(&kv, b"tree/main/");
     assert_eq!(all.len(), 2000);
-    kv.clone_range(TreeId::Data, b"tree/main/", b"tree/work/").unwrap();
-    assert!(kv.clone_range(TreeId::Data, b"tree/main/", b"tree/work/").is_err());
+    kv.clone_range(TreeId::Data, b"tree/main/", b"tree/copy/").unwrap();
+    assert!(kv.clone_range(TreeId::Data, b"tree/main/", b"tree/copy/").is_err());
     let mut batch = Batch::new();
-    batch.insert(TreeId::Data, b"tree/work/new", b"only here");
+    batch.insert(TreeId::Data, b"tree/copy/new", b"only here");
     batch.delete_range(TreeId::Data, b"tree/main/\x01", b"tree/main/\x02");
     kv.commit(batch).unwrap();
     kv.rename_range(TreeId::Data, b"tree/main/", b"tree/old/").unwrap();
@@ -127,10 +127,10 @@ fn ranges_are_cloned_and_renamed() {
             kv = Kv::open(device.clone(), Mode::ReadWrite, options(2)).unwrap().0;
         }
         assert!(of(&kv, b"tree/main/").is_empty());
-        let mut work = all.clone();
-        work.push((b"new".to_vec(), Bytes::from_static(b"only here")));
-        work.sort();
-        assert!(of(&kv, b"tree/work/") == work);
+        let mut copy = all.clone();
+        copy.push((b"new".to_vec(), Bytes::from_static(b"only here")));
+        copy.sort();
+        assert!(of(&kv, b"tree/copy/") == copy);
         let old: Vec<_> = all.iter().filter(|(key, _)| key[0] != 1).cloned().collect();
         assert!(of(&kv, b"tree/old/") == old);
     }

@@ -220,6 +220,24 @@ fn a_source_that_cannot_be_read_costs_a_reader_the_clone_alone() {
     assert_eq!(volume.get(TREE, b"y").unwrap().as_deref(), Some(&b"also"[..]));
 }
 
+/// Blocks that later groups pin stay as they are, however many checkpoints a replay makes for space.
+#[test]
+fn checkpoints_for_the_space_of_a_replay_come_to_an_end() {
+    let (device, mut volume) = large();
+    commit(&mut volume, blocks(A, 0, 600, 1));
+    volume.sync().unwrap();
+    let superblock = volume.superblock().clone();
+    drop(volume);
+    let device: Arc<dyn Device> = device;
+    let mut volume = opened_as(&device, Mode::ReadWrite).unwrap();
+    assert!(volume.store().space.pinned_blocks() > 0);
+    let (unit, group) = (superblock.log_head, superblock.first_group);
+    let gains =
+        |volume: &mut Volume| volume.checkpoint_before(Continued::Replay { unit, group }).unwrap();
+    assert!(gains(&mut volume), "what is dirty is written");
+    assert!((0..5).any(|_| !gains(&mut volume)));
+}
+
 #[test]
 fn a_table_page_that_cannot_be_read_refuses_a_clone_before_anything_changes() {
     let memory = filled(32 << 20, 3000, SMALL);

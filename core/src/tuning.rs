@@ -248,6 +248,9 @@ pub(crate) const LATE_LIMIT: u64 = 256 << 20;
 /// 12.8 to 14.6 instead of 14.0 to 17.6 s.
 pub(crate) const BESIDE_MIN: usize = 256;
 
+/// 1/2 of a leaf: shorter parts of files are copied, not shared, since a clone divides leaves, and changes copy them.
+pub(crate) const SHARED_LEAVES: u32 = 2;
+
 /// 1 MiB of consecutive blocks: a write of as many bytes is bound late (BetrFS 0.2 §3). 4 GiB in such writes cost 1.018
 /// times their bytes.
 pub const LATE_BYTES: usize = 1 << 20;

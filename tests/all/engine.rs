@@ -137,10 +137,10 @@ fn apply(model: &mut Model, message: &RecordMessage) {
                 |key: &(TreeId, Vec<u8>)| key.0 == *tree && key.1[..] >= **lo && key.1[..] < **hi;
             model.retain(|key, _| !covered(key));
         }
-        RecordMessage::Clone(tree, lens) => {
-            let is_of_source = |(key, _): &(&(TreeId, Vec<u8>), &Bytes)| {
-                key.0 == *tree && key.1.starts_with(lens.from())
-            };
+        RecordMessage::Clone(tree, clone) => {
+            let (source, lens) = (clone.source(), clone.lens());
+            let is_of_source =
+                |(key, _): &(&(TreeId, Vec<u8>), &Bytes)| key.0 == *tree && source.contains(&key.1);
             let cloned: Vec<_> = model
                 .iter()
                 .filter(is_of_source)

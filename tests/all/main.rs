@@ -32,6 +32,7 @@ mod packs;
 mod paths;
 mod placement;
 mod plans;
+mod reflinks;
 mod replays;
 mod reproduced;
 mod rot;

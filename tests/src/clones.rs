@@ -7,7 +7,7 @@ use std::sync::Arc;
 use betr_core::check::{CheckOptions, check};
 use betr_core::device::Device;
 use betr_core::error::Error;
-use betr_core::format::{Action, Key, Lens, Op, RecordMessage, data_key, prefix_end};
+use betr_core::format::{Action, Key, Lens, Op, RangeClone, RecordMessage, data_key, prefix_end};
 use betr_core::ids::{BLOCK_SIZE, Time, TreeId};
 use betr_core::volume::{Content, CreateOptions, Mode, OpenOptions, Pruned, Transaction, Volume};
 use betr_lab::explore::Sweep;
@@ -140,11 +140,15 @@ fn step(volume: &mut Volume, model: &mut Model, random: &mut Random) -> Result<(
         1..5 => {
             let lens = Lens::of_ranges(Key::new(prefix(random)), Key::copied(&one));
             let Some(lens) = lens else { return Ok(()) };
+            let rest = |random: &mut Random| Key::copied(&[random.below(120) as u8]);
+            let (start, end) = (rest(random), (random.below(2) == 0).then(|| rest(random)));
+            let part = RangeClone::part(lens.clone(), start, end);
+            let clone = part.filter(|_| random.below(2) == 0).unwrap_or_else(|| lens.into());
             if random.below(3) == 0 {
                 let hi = prefix_end(&one).expect("letters have an end");
                 messages.push(RecordMessage::RangeDelete(TREE, Key::copied(&one), hi));
             }
-            messages.insert(0, RecordMessage::Clone(TREE, lens));
+            messages.insert(0, RecordMessage::Clone(TREE, clone));
         }
         5 => {
             let (first, byte) = (random.below(9), random.below(200) as u8);
@@ -185,8 +189,9 @@ fn apply(model: &mut Model, message: &RecordMessage) {
         RecordMessage::RangeDelete(_, lo, hi) => {
             model.retain(|key, _| key[..] < **lo || key[..] >= **hi);
         }
-        RecordMessage::Clone(_, lens) => {
-            let source = model.iter().filter(|(key, _)| key.starts_with(lens.from()));
+        RecordMessage::Clone(_, clone) => {
+            let (keys, lens) = (clone.source(), clone.lens());
+            let source = model.iter().filter(|(key, _)| keys.contains(key));
             let cloned: Vec<_> =
                 source.map(|(key, value)| (lens.up(key).to_vec(), value.clone())).collect();
             model.extend(cloned);

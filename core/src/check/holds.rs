@@ -5,7 +5,7 @@
 //! tables share are skipped, so each page, node and run is read once for all snapshots. Extents that only the older one
 //! uses are checked like the nodes of the live volume. They must be on the dead list after it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::nodes::{Edge, Nodes, Pass, Summary};
 use super::owners::Owners;
@@ -20,7 +20,7 @@ use crate::holds::differ::{Difference, difference};
 use crate::holds::read_pages;
 use crate::ids::*;
 use crate::space::DeadPages;
-use crate::volume::superblock_of;
+use crate::volume::{content_of, superblock_of};
 
 /// The live volume, already checked.
 pub(super) struct Live<'l> {
@@ -46,10 +46,12 @@ struct Younger {
     is_known: bool,
     /// The earliest birth of a damaged part in the holds so far: all older holds born since have it, too.
     damaged_since: Option<Epoch>,
-    /// The extents of its nodes, the summaries of those that verify, and the parent of each (invariant 6).
-    places: HashMap<NodeId, Extent>,
+    dying: u64,
+    /// The entries of its nodes, and the summaries of those that verify.
+    places: HashMap<NodeId, Entry>,
     summaries: HashMap<NodeId, Summary>,
-    parents: HashMap<NodeId, NodeId>,
+    /// The nodes that edges to a node are in, each with their number: one where nothing is shared (invariant 6).
+    parents: HashMap<NodeId, BTreeMap<NodeId, usize>>,
 }
 
 impl Live<'_> {
@@ -61,22 +63,26 @@ impl Live<'_> {
         let mut holds = all(disk, superblock, owners, report);
         holds.sort_by_key(|hold| std::cmp::Reverse(hold.epoch));
         counts(superblock, &holds, report);
-        let parents = summaries
-            .iter()
-            .flat_map(|(id, node)| node.children.iter().map(move |edge| (edge.child, *id)));
+        let mut parents: HashMap<NodeId, BTreeMap<NodeId, usize>> = HashMap::new();
+        for (id, node) in &summaries {
+            for Edge { child, .. } in &node.children {
+                *parents.entry(*child).or_default().entry(*id).or_default() += 1;
+            }
+        }
         let mut younger = Younger {
             table: superblock.table,
             epoch: superblock.birth.epoch,
             dead: root.dead,
             nodes: entries.len() as u64,
+            dying: superblock.dying,
             inflow: superblock.inflow,
             blocks: live,
             is_known: report.findings.iter().all(|finding| {
                 finding.code != Code::TablePageInvalid && finding.code != Code::HeadInvalid
             }),
             damaged_since: None,
-            places: entries.iter().map(|(id, entry)| (*id, entry.extent)).collect(),
-            parents: parents.collect(),
+            places: entries.iter().copied().collect(),
+            parents,
             summaries,
         };
         let is_whole = report.findings.iter().all(|finding| finding.code != Code::HoldsInvalid);
@@ -194,7 +200,7 @@ impl HoldCheck<'_> {
             let extent = Extent { start: pointer.block, blocks: 1 };
             owners.take(extent, || Place::Byte(pointer.block.byte()), &mut found)
         };
-        let Difference { older, younger: gone, shared } =
+        let Difference { older, younger: gone, shared, recounted } =
             difference(disk, volume, hold.table, Some(younger.table), &mut enter);
         for error in &older.errors {
             found.add_error(Code::TablePageInvalid, error);
@@ -216,11 +222,6 @@ impl HoldCheck<'_> {
                 let detail = format!("{id} of {} is of the future", entry.birth);
                 found.add(Code::EntryWrong, node_place(*id, entry.extent), detail);
             }
-            // One parent (invariant 6).
-            if entry.references != 1 {
-                let detail = format!("{} references, but one edge leads to it", entry.references);
-                found.add(Code::EntryWrong, node_place(*id, entry.extent), detail);
-            }
         }
         let blocks_of = |part: &crate::holds::differ::Part| {
             let dead = part.dead(disk, hold.epoch).unwrap_or_default();
@@ -233,12 +234,26 @@ impl HoldCheck<'_> {
             dead: hold.dead,
             nodes: (younger.nodes + older.nodes.len() as u64)
                 .saturating_sub(gone.nodes.len() as u64),
+            dying: younger.dying.saturating_add(older.dying).saturating_sub(gone.dying),
             inflow: younger.inflow + older.inflow - gone.inflow,
             blocks,
             is_known,
             ..younger
         };
-        edges(&mut state, &entries, &gone.nodes, nodes.summaries, is_known, &mut found);
+        for (id, references) in &recounted {
+            if let Some(known) = state.places.get_mut(id) {
+                known.references = *references;
+            }
+        }
+        let changed = Changed {
+            nodes: &entries,
+            gone: &gone.nodes,
+            recounted: recounted.iter().map(|(id, _)| *id).collect(),
+            summaries: nodes.summaries,
+        };
+        let content = content_of(superblock);
+        let shares = |tree| superblock.features.shares() && content.can_share(tree);
+        edges(&mut state, changed, &shares, is_known, &mut found);
         if is_known {
             self.numbers(&state, report);
         }
@@ -279,6 +294,7 @@ impl HoldCheck<'_> {
         let hold = self.hold;
         let counts = [
             ("nodes", hold.nodes, found.nodes),
+            ("nodes without edges", hold.dying, found.dying),
             ("blocks in use", hold.used_blocks, found.blocks),
             (
                 "messages may make leaves longer",
@@ -296,78 +312,87 @@ impl HoldCheck<'_> {
     }
 }
 
+/// The nodes of a hold that differ from those of the younger checkpoint.
+struct Changed<'c> {
+    /// Those of the hold.
+    nodes: &'c [(NodeId, Entry)],
+    /// Those of the younger one.
+    gone: &'c [(NodeId, Entry)],
+    /// Those that only have another number of edges.
+    recounted: Vec<NodeId>,
+    /// The summaries of the nodes of the hold that verify.
+    summaries: HashMap<NodeId, Summary>,
+}
+
 /// Checks the edges that a hold has and the younger checkpoint has not: each must refer to a node of its height, tree
-/// and bounds.
+/// and bounds, and each node have as many as its entry states.
 fn edges(
     state: &mut Younger,
-    nodes: &[(NodeId, Entry)],
-    gone: &[(NodeId, Entry)],
-    summaries: HashMap<NodeId, Summary>,
+    changed: Changed<'_>,
+    shares: &dyn Fn(TreeId) -> bool,
     is_known: bool,
     report: &mut Report,
 ) {
+    let Changed { nodes, gone, recounted, summaries } = changed;
+    // The nodes with other edges than before.
+    let mut children: BTreeSet<NodeId> = recounted.into_iter().collect();
     for (id, _) in gone {
         state.places.remove(id);
+        children.insert(*id);
         for Edge { child, .. } in state.summaries.remove(id).iter().flat_map(|node| &node.children)
         {
-            if state.parents.get(child) == Some(id) {
-                state.parents.remove(child);
+            if let Some(parents) = state.parents.get_mut(child) {
+                parents.remove(id);
             }
+            children.insert(*child);
         }
     }
-    state.places.extend(nodes.iter().map(|(id, entry)| (*id, entry.extent)));
-    let mut summaries: Vec<(NodeId, Summary)> = summaries.into_iter().collect();
-    summaries.sort_by_key(|(id, _)| *id);
+    state.places.extend(nodes.iter().copied());
+    children.extend(nodes.iter().map(|(id, _)| *id));
     for (id, node) in summaries {
         for Edge { child, .. } in &node.children {
-            if let Some(other) = state.parents.insert(*child, id).filter(|other| *other != id)
-                && state
-                    .summaries
-                    .get(&other)
-                    .is_some_and(|node| node.children.iter().any(|edge| edge.child == *child))
-            {
-                let place = Place::Node { id: *child, byte: None };
-                report.add(Code::EntryWrong, place, format!("{other} and {id} both lead to it"));
-            }
+            *state.parents.entry(*child).or_default().entry(id).or_default() += 1;
+            children.insert(*child);
         }
         state.summaries.insert(id, node);
     }
-    // The edges of these nodes, and the edges to them.
-    let own = nodes
-        .iter()
-        .map(|(id, _)| *id)
-        .filter(|id| TreeId::ALL.iter().all(|tree| tree.root() != *id));
-    let below = nodes.iter().filter_map(|(id, _)| state.summaries.get(id));
-    let below = below.flat_map(|node| node.children.iter().map(|edge| edge.child));
-    let orphans = gone.iter().map(|(id, _)| *id);
-    let children: HashSet<NodeId> = own.chain(below).chain(orphans).collect();
-    let mut children: Vec<NodeId> = children.into_iter().collect();
-    children.sort_unstable();
-    for id in children {
-        let place = || match state.places.get(&id) {
-            Some(extent) => node_place(id, *extent),
-            None => Place::Node { id, byte: None },
+    let mut parents = BTreeSet::new();
+    for id in &children {
+        let of_node = state.parents.get(id).into_iter().flatten();
+        let is_root = TreeId::ALL.iter().any(|tree| tree.root() == *id);
+        let mut found = usize::from(is_root);
+        for (parent, edges) in of_node {
+            found += edges;
+            parents.insert(*parent);
+        }
+        let Some(Entry { extent, references, tree, .. }) = state.places.get(id) else {
+            if found > 0 && is_known {
+                let place = Place::Node { id: *id, byte: None };
+                report.add(Code::NodeMissing, place, "an edge leads to it");
+            }
+            continue;
         };
-        let parent = state.parents.get(&id).and_then(|parent| state.summaries.get(parent));
-        let edge = parent.and_then(|parent| {
-            let edge = parent.children.iter().find(|edge| edge.child == id)?;
-            let bounds = &edge.keys;
-            Some((parent.tree, parent.height, bounds))
-        });
-        match (edge, state.places.contains_key(&id)) {
-            (Some(_), false) if is_known => {
-                report.add(Code::NodeMissing, place(), "an edge leads to it")
+        if found != *references as usize && is_known || *references != 1 && !shares(*tree) {
+            let detail = format!("{references} references, but {found} edges lead to it");
+            report.add(Code::EntryWrong, node_place(*id, *extent), detail);
+        }
+    }
+    let mut wrong = BTreeSet::new();
+    for parent in parents.iter().filter_map(|id| state.summaries.get(id)) {
+        for edge in parent.children.iter().filter(|edge| children.contains(&edge.child)) {
+            let Some(node) = state.summaries.get(&edge.child) else { continue };
+            let is_meant = (node.tree, node.height.0 + 1) == (parent.tree, parent.height.0)
+                && node.bounds == edge.keys
+                && (!edge.has_lens || shares(node.tree));
+            if !is_meant {
+                wrong.insert(edge.child);
             }
-            (None, true) if is_known && TreeId::ALL.iter().all(|tree| tree.root() != id) => {
-                report.add(Code::EntryWrong, place(), "no edge leads to it");
-            }
-            (Some((tree, height, bounds)), true) => {
-                let Some(node) = state.summaries.get(&id) else { continue };
-                if (node.tree, node.height.0 + 1) != (tree, height.0) || node.bounds != *bounds {
-                    report.add(Code::NodeWrong, place(), "it is not what its edge calls for");
-                }
-            }
-            _ => {}
+        }
+    }
+    for id in wrong {
+        if let Some(Entry { extent, .. }) = state.places.get(&id) {
+            let detail = "it is not what its edge calls for";
+            report.add(Code::NodeWrong, node_place(id, *extent), detail);
         }
     }
     for tree in TreeId::ALL {

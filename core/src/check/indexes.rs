@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::leaf::EntrySink;
 use super::nodes::{Nodes, Pass};
-use super::schema::{Entry, NextLeaf, Source};
+use super::schema::{Entry, NextLeaf, Source, Stored};
 use crate::error::Result;
 use crate::format::{Action, Key};
 use crate::ids::*;
@@ -64,10 +64,12 @@ impl Source for Checked<'_, '_> {
         Ok(entries.map(|(key, value)| Entry::new(key, value)).collect())
     }
 
-    fn data(&self, store: &Store, leaf: NextLeaf) -> Result<Vec<(Key, usize)>> {
+    fn data(&self, store: &Store, leaf: NextLeaf) -> Result<Vec<Stored>> {
         let mut stored = Vec::new();
         self.check(leaf.id, &mut |key, _, len| stored.push((key, len)));
         let pending = pending(store, TreeId::Data, &leaf.bounds)?;
-        Ok(lay_over(stored, &pending, |action, len: Option<&usize>| action.apply_len(len.copied())))
+        let after = |action: &Action, len: Option<&usize>| action.apply_len(len.copied());
+        let keys = lay_over(stored, &pending, after).into_iter();
+        Ok(keys.map(|(key, len)| Stored::Block(key, len)).collect())
     }
 }

@@ -8,11 +8,11 @@ use super::{Code, Report, node_place};
 use crate::error::Place;
 use crate::format::{Bounds, Entry, Superblock};
 use crate::ids::*;
-use crate::volume::{Content, content_of};
+use crate::volume::content_of;
 
-/// Whether all edges refer to different nodes, as far as internal nodes show. Then a walk of the trees visits each node
-/// once.
-pub(super) fn lead_apart(
+/// Whether all edges are sound, as far as internal nodes show. Then a walk of a tree through edges without lenses visits
+/// each node at most once.
+pub(super) fn are_sound(
     entries: &[(NodeId, Entry)],
     internals: &HashMap<NodeId, Summary>,
     superblock: &Superblock,
@@ -31,11 +31,12 @@ pub(super) fn check(
     whole: bool,
     report: &mut Report,
 ) {
-    let shares = superblock.features.shares() && content_of(superblock) == Content::Keys;
+    let content = content_of(superblock);
+    let shares = |tree| superblock.features.shares() && content.can_share(tree);
     let mut references: HashMap<NodeId, u32> = HashMap::with_capacity(entries.len());
     let known: HashMap<NodeId, &Entry> = entries.iter().map(|(id, entry)| (*id, entry)).collect();
     let dying = |(id, entry): &&(NodeId, Entry)| entry.references == 0 && nodes.contains_key(id);
-    let dying = entries.iter().filter(dying).filter(|_| shares);
+    let dying = entries.iter().filter(dying).filter(|(_, entry)| shares(entry.tree));
     let roots = TreeId::ALL.map(|tree| (tree, tree.root(), Some(Bounds::default())));
     let dying = dying.map(|(id, _)| (nodes[id].tree, *id, None));
     for (tree, first, keys) in roots.into_iter().chain(dying) {
@@ -71,8 +72,8 @@ pub(super) fn check(
             if !is_first {
                 continue;
             }
-            if !shares && node.children.iter().any(|edge| edge.has_lens) {
-                let detail = "an edge with a lens, and nothing is shared in this volume";
+            if !shares(tree) && node.children.iter().any(|edge| edge.has_lens) {
+                let detail = "an edge with a lens, and nothing is shared in this tree";
                 report.add(Code::NodeWrong, place(), detail);
             }
             let below = node.height.0.checked_sub(1).map(Height);
@@ -84,7 +85,7 @@ pub(super) fn check(
         let found = references.get(id).copied().unwrap_or(0);
         // The missing edges may be in the lost nodes.
         let all = whole && nodes.len() == entries.len();
-        let is_many = found > entry.references || entry.references != 1 && !shares;
+        let is_many = found > entry.references || entry.references != 1 && !shares(entry.tree);
         if found != entry.references && (all || found > entry.references) || is_many {
             let detail = format!("{} references, but {found} edges lead to it", entry.references);
             report.add(Code::EntryWrong, node_place(*id, entry.extent), detail);

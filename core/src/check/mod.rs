@@ -257,7 +257,7 @@ fn check_state(
     let is_sound = content_of(superblock) == Content::Files
         && report.is_passable()
         && nodes.are_passable()
-        && links::lead_apart(&entries, &nodes.summaries, superblock);
+        && links::are_sound(&entries, &nodes.summaries, superblock);
     let files = Files { disk, superblock, options, leaves: leaves.len() as u64 };
     let schema = if is_sound { files.check_with(&pass, &mut nodes, progress) } else { None };
     pass.leaves(&leaves, &mut nodes, progress);

@@ -11,7 +11,7 @@
 //!  16  newest epoch       8   of a hold that is held; 0 if none is
 //!  24  held blocks        8   in use by holds alone: pages of holds and of dead lists, and the extents of these
 //!  32  dead list         64   what died since the newest hold
-//!  96  zero              56   dying nodes, once nodes are shared
+//!  96  zero              56
 //! 152  pages             48 each, 16 of them: pointers to pages of level 1
 //!
 //! a page
@@ -41,7 +41,7 @@
 //! 160  image blocks       8
 //! 168  used blocks        8   blocks of the checkpoint; neither fixed parts nor blocks used by holds alone
 //! 176  dead list         64   held: extents that died since the hold before; being dropped: extents still to be processed
-//! 240  zero               8
+//! 240  dying nodes        8   nodes without edges, which wait to be freed
 //! 248  name length        1
 //! 249  name             255   then zeros
 //! 504  zero               8
@@ -116,6 +116,8 @@ pub struct Hold {
     pub inflow: Inflow,
     /// Number of nodes.
     pub nodes: u64,
+    /// Number of nodes without edges, which wait to be freed.
+    pub dying: u64,
     /// The size of the volume then, in blocks.
     pub image_blocks: u64,
     /// Blocks of its nodes and of its allocation table.
@@ -164,7 +166,7 @@ impl HoldsRoot {
         let going = f.limited("going count", HOLDS_MAX)? as u32;
         let (newest, blocks) = (Epoch(f.u64("newest epoch")?), f.u64("held blocks")?);
         let dead = DeadList::decode(f)?;
-        f.zeros("dying nodes", 56)?;
+        f.zeros("reserved", 56)?;
         let mut pages = [None; HOLD_ROOTS];
         for (at, page) in pages.iter_mut().enumerate() {
             *page = optional(f, "page", Some(at), POINTER_BYTES, PagePointer::decode)?;
@@ -303,9 +305,9 @@ impl Hold {
             image_blocks: f.u64("image blocks")?,
             used_blocks: f.u64("used blocks")?,
             dead: DeadList::decode(f)?,
+            dying: f.u64("dying nodes")?,
             name: String::new(),
         };
-        f.zeros("reserved", 8)?;
         hold.name = decode_name(f, state)?;
         f.zeros("reserved", 8)?;
         if table.page.birth > epoch {
@@ -337,7 +339,7 @@ impl Hold {
         w.u64(self.image_blocks);
         w.u64(self.used_blocks);
         self.dead.encode(w);
-        w.u64(0);
+        w.u64(self.dying);
         w.u8(self.name.len() as u8);
         w.bytes(self.name.as_bytes());
     }

@@ -30,9 +30,8 @@
 //! ```
 //!
 //! The second part is the value of an insert; empty for a delete; the upper bound of a range delete; or an update. (An
-//! update of the data index has no adds: a recovery may apply it twice.) For a range clone, key and second part are the
-//! prefixes `to` and `from`; such messages come first in a record, which is the first one of its group. For an unbound
-//! entry, it is the number of its inserts, as four bytes. They are to the entry's key and to the following keys, whose last eight bytes count up. The
+//! update of the data index has no adds: a recovery may apply it twice.) A range clone ([`RangeClone`]) has the prefix
+//! `to` as its key; such messages come first in a record, which is the first one of its group. For an unbound entry, it is the number of its inserts, as four bytes. They are to the entry's key and to the following keys, whose last eight bytes count up. The
 //! bindings have the places of their values. Messages take MSNs from the LSN on: an unbound entry takes as many as it
 //! has inserts, any other message takes one.
 
@@ -41,9 +40,9 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::binding::{Binding, MsnRange, bind_all};
+use super::clone::RangeClone;
 use super::fields::{Fields, FormatError, Trace, Writer};
-use super::key::Key;
-use super::lens::{Lens, prefix_end};
+use super::key::{Bounds, Key};
 use super::limits::*;
 use super::message::{Action, Kind, RANGE_CLONE, RANGE_DELETE, UNBOUND};
 use super::names::{data_key, parse_data_key};
@@ -65,9 +64,9 @@ pub enum RecordMessage {
     Point(TreeId, Key, Action),
     /// A range delete of `[lo, hi)`.
     RangeDelete(TreeId, Key, Key),
-    /// A range clone: from now on the keys that begin with `to`, of which there are none, are those that begin with
-    /// `from`, with the prefix replaced.
-    Clone(TreeId, Lens),
+    /// A range clone: from now on the keys of its destination, of which there are none, are those of its source, with
+    /// the prefix replaced.
+    Clone(TreeId, RangeClone),
     /// Unbound inserts to this number of consecutive blocks of the data index, from this key on.
     Unbound(Key, u32),
 }
@@ -227,7 +226,7 @@ impl Record {
     }
 
     /// Its range clones, which come before all other messages.
-    pub fn clones(&self) -> impl Iterator<Item = (TreeId, &Lens)> {
+    pub fn clones(&self) -> impl Iterator<Item = (TreeId, &RangeClone)> {
         clones(&self.messages)
     }
 
@@ -325,9 +324,9 @@ impl Record {
 }
 
 /// The range clones among the messages of an operation; they come first.
-pub fn clones(messages: &[RecordMessage]) -> impl Iterator<Item = (TreeId, &Lens)> {
+pub fn clones(messages: &[RecordMessage]) -> impl Iterator<Item = (TreeId, &RangeClone)> {
     messages.iter().map_while(|message| match message {
-        RecordMessage::Clone(tree, lens) => Some((*tree, lens)),
+        RecordMessage::Clone(tree, clone) => Some((*tree, clone)),
         RecordMessage::Point(..) | RecordMessage::RangeDelete(..) | RecordMessage::Unbound(..) => {
             None
         }
@@ -335,12 +334,13 @@ pub fn clones(messages: &[RecordMessage]) -> impl Iterator<Item = (TreeId, &Lens
 }
 
 /// Whether no range of these clones, source or destination, overlaps another one.
-pub fn are_apart<'l>(clones: impl Iterator<Item = (TreeId, &'l Lens)>) -> bool {
-    let mut prefixes: Vec<(TreeId, &Key)> =
-        clones.flat_map(|(tree, lens)| [(tree, lens.to()), (tree, lens.from())]).collect();
-    // A prefix comes right before what begins with it.
-    prefixes.sort_unstable();
-    prefixes.is_sorted_by(|a, b| a.0 != b.0 || !b.1.starts_with(a.1))
+pub fn are_apart<'c>(clones: impl Iterator<Item = (TreeId, &'c RangeClone)>) -> bool {
+    let ranges = clones
+        .flat_map(|(tree, clone)| [clone.source(), clone.destination()].map(|keys| (tree, keys)));
+    let mut ranges: Vec<(TreeId, Bounds)> = ranges.collect();
+    ranges.sort_unstable_by(|a, b| (a.0, &a.1.lo).cmp(&(b.0, &b.1.lo)));
+    let ends_before = |hi: &Option<Key>, lo: &Key| hi.as_ref().is_some_and(|hi| hi <= lo);
+    ranges.is_sorted_by(|a, b| a.0 != b.0 || ends_before(&a.1.hi, &b.1.lo))
 }
 
 impl RecordMessage {
@@ -390,20 +390,20 @@ impl RecordMessage {
         let second = match self {
             RecordMessage::Point(_, _, action) => action.value().len(),
             RecordMessage::RangeDelete(_, _, hi) => hi.len(),
-            RecordMessage::Clone(_, lens) => lens.from().len(),
+            RecordMessage::Clone(_, clone) => clone.encoded_bytes(),
             RecordMessage::Unbound(..) => 4,
         };
         MESSAGE_HEADER + self.key().len() + second
     }
 
-    /// Its key; the lower bound of a range delete or of the keys that a range clone makes; the first key of unbound
-    /// inserts.
+    /// Its key; the lower bound of a range delete; the prefix of the keys that a range clone makes; the first key of
+    /// unbound inserts.
     pub fn key(&self) -> &Key {
         match self {
             RecordMessage::Point(_, key, _)
             | RecordMessage::RangeDelete(_, key, _)
             | RecordMessage::Unbound(key, _) => key,
-            RecordMessage::Clone(_, lens) => lens.to(),
+            RecordMessage::Clone(_, clone) => clone.lens().to(),
         }
     }
 
@@ -412,9 +412,9 @@ impl RecordMessage {
         match self {
             RecordMessage::Point(_, key, _) => (key.clone(), key.successor()),
             RecordMessage::RangeDelete(_, lo, hi) => (lo.clone(), hi.clone()),
-            RecordMessage::Clone(_, lens) => {
-                let end = prefix_end(lens.to()).expect("a prefix of a lens has keys behind it");
-                (lens.to().clone(), end)
+            RecordMessage::Clone(_, clone) => {
+                let Bounds { lo, hi } = clone.destination();
+                (lo, hi.expect("a prefix of a lens has keys behind it"))
             }
             RecordMessage::Unbound(first, count) => {
                 let last = block_after(first, count - 1).unwrap_or_else(|| first.clone());
@@ -432,7 +432,7 @@ impl RecordMessage {
             },
             RecordMessage::Point(_, _, action) => (action.value().len(), VALUE_MAX),
             RecordMessage::RangeDelete(_, _, hi) => (hi.len(), KEY_MAX),
-            RecordMessage::Clone(_, lens) => (lens.from().len(), KEY_MAX),
+            RecordMessage::Clone(_, clone) => (clone.lens().from().len(), KEY_MAX),
             RecordMessage::Unbound(..) => (0, 0),
         };
         let over = |bytes: usize, max: usize| (bytes > max).then_some(bytes);
@@ -440,11 +440,14 @@ impl RecordMessage {
     }
 
     fn encode(&self, w: &mut Writer) {
-        let count;
+        let (count, clone);
         let (kind, second): (u8, &[u8]) = match self {
             RecordMessage::Point(_, _, action) => (action.kind() as u8, action.value()),
             RecordMessage::RangeDelete(_, _, hi) => (RANGE_DELETE, hi),
-            RecordMessage::Clone(_, lens) => (RANGE_CLONE, lens.from()),
+            RecordMessage::Clone(_, range) => {
+                clone = range.encode();
+                (RANGE_CLONE, &clone)
+            }
             RecordMessage::Unbound(_, n) => {
                 count = n.to_le_bytes();
                 (UNBOUND, &count)
@@ -490,10 +493,14 @@ impl RecordMessage {
             (None, RANGE_DELETE) if second.len() <= KEY_MAX && *key < *second => {
                 Ok(RecordMessage::RangeDelete(tree, key, Key::new(second)))
             }
-            (None, RANGE_CLONE) if second.len() <= KEY_MAX => {
-                let lens = Lens::of_ranges(key, Key::new(second));
-                lens.map(|lens| RecordMessage::Clone(tree, lens)).ok_or_else(|| {
-                    f.wrong("prefixes", "two that are apart, the first no longer", "others")
+            (None, RANGE_CLONE) => {
+                let clone = RangeClone::decode(key, &second);
+                clone.map(|clone| RecordMessage::Clone(tree, clone)).ok_or_else(|| {
+                    f.wrong(
+                        "prefixes",
+                        "two that are apart, the first no longer, and a range behind",
+                        "others",
+                    )
                 })
             }
             (None, UNBOUND) if tree == TreeId::Data => {

@@ -7,6 +7,7 @@
 //! be zero, and no bytes may follow.
 
 mod binding;
+mod clone;
 mod dead;
 mod fields;
 mod filter;
@@ -36,6 +37,7 @@ mod update;
 mod zones;
 
 pub use binding::{BINDING_BYTES_MAX, Binding, BoundLeaf, BoundSlice, MsnRange, Target};
+pub use clone::RangeClone;
 pub use dead::{Dead, DeadList, DeadOwner, DeadPage};
 pub use fields::{Fields, FormatError, FormatFault, Trace, Writer};
 pub use filter::{Probe, filter_bytes, push_filter};

@@ -81,10 +81,9 @@ impl Features {
     /// Read-only compatible: nodes may have several edges, and edges a lens.
     pub const SHARED: u64 = 1;
 
-    /// Those bits of the read-only class that this version does not know. Only volumes of keys share nodes.
+    /// Those bits of the read-only class that this version does not know.
     pub fn unknown_read_only(&self) -> u64 {
-        let known = if self.incompatible & Features::KEYS != 0 { Features::SHARED } else { 0 };
-        self.read_only & !known
+        self.read_only & !Features::SHARED
     }
 
     /// Whether nodes may have several edges, and edges a lens.

@@ -61,28 +61,38 @@ struct Copy<'c> {
     /// Objects with smaller inode numbers may be replaced. Without a number no name may exist.
     older_than: Option<Ino>,
     links: &'c mut CopyLinks,
+    /// Whether contents are shared where that is possible.
+    shares: bool,
     done: Copied,
 }
 
 impl Fs {
     /// Copies an object with all that is below it, as `name` into `directory`. The name must not exist. This takes many
     /// operations. Owners, permissions, times and extended attributes are kept, holes stay holes, and names of one file become
-    /// names of one file.
+    /// names of one file. The contents of large files are shared.
     pub fn copy(&mut self, from: &Object, directory: &Object, name: &[u8]) -> Result<Copied> {
         let to = CopyTo::Entry(directory, name);
         let mut links = CopyLinks::default();
-        self.copy_to(from, to, None, &mut links).map_err(|stopped| stopped.error)
+        let mut copy =
+            Copy { older_than: None, links: &mut links, shares: true, done: Copied::default() };
+        self.copy_to(from, to, &mut copy).map_err(|stopped| stopped.error)?;
+        Ok(copy.done)
     }
 
-    /// Copies like [`Fs::copy`], and replaces and merges existing objects by the rules of [`Fs::clear_for_copy`].
+    /// Copies like [`Fs::copy`], and replaces and merges existing objects by the rules of [`Fs::clear_for_copy`]. Shares
+    /// contents only if `shares`.
     pub fn copy_over(
         &mut self,
         from: &Object,
         to: CopyTo<'_>,
         older_than: Ino,
         links: &mut CopyLinks,
+        shares: bool,
     ) -> std::result::Result<Copied, CopyStopped> {
-        self.copy_to(from, to, Some(older_than), links)
+        let older_than = Some(older_than);
+        let mut copy = Copy { older_than, links, shares, done: Copied::default() };
+        self.copy_to(from, to, &mut copy)?;
+        Ok(copy.done)
     }
 
     /// Clears a name for a copy, by the rules of POSIX cp. An existing file is removed if the copy is no directory either. An
@@ -114,14 +124,12 @@ impl Fs {
         &mut self,
         from: &Object,
         to: CopyTo<'_>,
-        older_than: Option<Ino>,
-        links: &mut CopyLinks,
-    ) -> std::result::Result<Copied, CopyStopped> {
-        let mut copy = Copy { older_than, links, done: Copied::default() };
+        copy: &mut Copy<'_>,
+    ) -> std::result::Result<(), CopyStopped> {
         let directory = match to {
             CopyTo::Entry(directory, name) if !from.is_directory() => {
-                self.copy_object(&mut copy, from, directory, name)?;
-                return Ok(copy.done);
+                self.copy_object(copy, from, directory, name)?;
+                return Ok(());
             }
             CopyTo::Entry(directory, _) | CopyTo::Into(directory) => directory,
         };
@@ -148,7 +156,7 @@ impl Fs {
                     let made = match place {
                         None => (directory.clone(), true),
                         Some((into, name)) => {
-                            self.copy_directory(&mut copy, &original, &into, name).map_err(at)?
+                            self.copy_directory(copy, &original, &into, name).map_err(at)?
                         }
                     };
                     open.push(made);
@@ -159,7 +167,7 @@ impl Fs {
                     let name = entry.name.clone();
                     let copied = self
                         .entry_object(entry)
-                        .and_then(|original| self.copy_object(&mut copy, &original, &into, &name));
+                        .and_then(|original| self.copy_object(copy, &original, &into, &name));
                     copied.map_err(at)?;
                 }
                 Visit::Leave(_, original) => {
@@ -177,7 +185,7 @@ impl Fs {
                 }
             }
         }
-        Ok(copy.done)
+        Ok(())
     }
 
     /// Makes the copy of a directory, without its entries, or finds the existing one. Returns whether it existed.
@@ -227,7 +235,7 @@ impl Fs {
         }
         copy.done.files += 1;
         copy.done.bytes += inode.size;
-        self.copy_contents(original, &made)?;
+        self.copy_contents(copy, original, &made)?;
         self.take_times(&made, original)
     }
 
@@ -241,8 +249,11 @@ impl Fs {
         Ok(New { xattrs, target: target.clone(), device, zone, ..New::of(kind, attributes) })
     }
 
-    fn copy_contents(&mut self, from: &Object, to: &Object) -> Result<()> {
+    fn copy_contents(&mut self, copy: &Copy<'_>, from: &Object, to: &Object) -> Result<()> {
         let size = from.inode().size;
+        if copy.shares && self.share_blocks(from, to, 0..size)? == Some(size) {
+            return Ok(());
+        }
         let (mut at, mut next) = (0, 0);
         loop {
             let mut piece = BytesMut::new();

@@ -36,9 +36,9 @@ pub struct Blocks {
 /// Bytes of the stored blocks of a file, by place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
-    /// In leaves whose extents a snapshot shares.
+    /// In leaves that a snapshot or another file shares.
     pub shared: u64,
-    /// In leaves that were or will be written after the newest snapshot.
+    /// In other leaves.
     pub alone: u64,
     /// In buffers, not yet flushed to a leaf.
     pub pending: u64,

@@ -100,7 +100,9 @@ impl Counts {
 pub(super) struct Draft {
     /// Its time.
     pub now: Time,
-    /// Deletes; they come first.
+    /// Range clones; they come first.
+    clones: Vec<RecordMessage>,
+    /// Deletes; they come next.
     deletes: Vec<RecordMessage>,
     /// Inserts and updates.
     inserts: Vec<RecordMessage>,
@@ -118,6 +120,7 @@ impl Draft {
     pub(super) fn new(now: Time) -> Draft {
         Draft {
             now,
+            clones: Vec::new(),
             deletes: Vec::new(),
             inserts: Vec::new(),
             inodes: BTreeMap::new(),
@@ -178,6 +181,11 @@ impl Draft {
         self.deletes.push(RecordMessage::RangeDelete(tree, lo, hi));
     }
 
+    /// Adds a range clone of the data index.
+    pub(super) fn clone_range(&mut self, clone: RangeClone) {
+        self.clones.push(RecordMessage::Clone(TreeId::Data, clone));
+    }
+
     /// Adds a message to the deletes.
     pub(super) fn append_deletes(&mut self, message: RecordMessage) {
         self.deletes.push(message);
@@ -214,7 +222,7 @@ impl Draft {
     }
 
     pub(super) fn messages(&self) -> usize {
-        self.deletes.len() + self.inserts.len()
+        self.clones.len() + self.deletes.len() + self.inserts.len()
     }
 }
 
@@ -272,10 +280,10 @@ impl Fs {
             draft.insert_inode(&place, &inode);
             counted.push((object, inode));
         }
-        let Draft { now, mut deletes, inserts, moves, orphans, small, .. } = draft;
-        deletes.extend(inserts);
+        let Draft { now, clones, deletes, inserts, moves, orphans, small, .. } = draft;
+        let messages = clones.into_iter().chain(deletes).chain(inserts).collect();
         let before = self.volume.next_msn();
-        let done = self.volume.commit(Transaction { op, wall: now, messages: deletes });
+        let done = self.volume.commit(Transaction { op, wall: now, messages });
         // Work after the injection of the messages may fail, too. Then the handles must still match the trees, for
         // later reads.
         if self.volume.next_msn() == before {

@@ -20,6 +20,7 @@ mod relocate;
 mod remove;
 mod rename;
 mod resolve;
+mod share;
 mod shared;
 mod walk;
 mod xattrs;

@@ -152,6 +152,10 @@ pub struct Part {
     pub runs: Vec<(NodeId, Extent, Epoch)>,
     /// The inflow of these nodes.
     pub inflow: Inflow,
+    /// Number of nodes without edges, where the entries differ.
+    pub dying: u64,
+    /// Whether one of these nodes has several edges or none, or an edge has a lens.
+    pub shares: bool,
     /// Errors of parts that cannot be read or do not verify.
     pub errors: Vec<Error>,
 }
@@ -165,6 +169,8 @@ pub struct Difference {
     pub younger: Part,
     /// Runs that both use, under heads that differ.
     pub shared: HashSet<Extent>,
+    /// Nodes that both use, with numbers of edges that differ: those of the older one.
+    pub recounted: Vec<(NodeId, u32)>,
 }
 
 impl Part {
@@ -202,6 +208,16 @@ pub fn difference(
     differ([disk, disk], volume, older, younger, &mut collected);
     let Collected { mut found, changed, .. } = collected;
     for (id, [older, younger]) in changed {
+        for (entry, part) in [(older, &mut found.older), (younger, &mut found.younger)] {
+            part.dying += u64::from(entry.is_some_and(|entry| entry.references == 0));
+            part.shares |= entry.is_some_and(|entry| entry.references != 1);
+        }
+        if let Some((a, b)) = older.zip(younger)
+            && (Entry { references: b.references, ..a }) == b
+        {
+            found.recounted.push((id, a.references));
+            continue;
+        }
         if older.zip(younger).is_some_and(|(a, b)| a.extent == b.extent) {
             let text = format!("two entries for {id} name one extent, and differ");
             let place = Place::Node { id, byte: None };
@@ -219,7 +235,9 @@ pub fn difference(
                 match head.and_then(|head| Head::verified(&head, volume, id, &entry)) {
                     Ok(Head::Internal(head)) => {
                         let runs = head.runs.iter().map(|run| (run.extent, run.birth)).collect();
-                        part.inflow += Internal::stored(head).inflow();
+                        let internal = Internal::stored(head);
+                        part.inflow += internal.inflow();
+                        part.shares |= internal.children().iter().any(|it| it.lens.is_some());
                         runs
                     }
                     Ok(Head::Leaf(_)) => Vec::new(),

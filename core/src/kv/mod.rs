@@ -288,5 +288,5 @@ fn range_clone(tree: TreeId, source: &[u8], destination: &[u8]) -> Result<Record
     let misuse =
         || Error::Misuse("a range cannot be cloned: the prefixes do not suit each other".into());
     let lens = Lens::of_ranges(Key::copied(destination), Key::copied(source)).ok_or_else(misuse)?;
-    Ok(RecordMessage::Clone(tree, lens))
+    Ok(RecordMessage::Clone(tree, lens.into()))
 }

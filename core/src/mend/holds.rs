@@ -26,6 +26,8 @@ use crate::volume::{each_used, is_known};
 pub(super) struct Left {
     pub holds: Vec<(Hold, Vec<Dead>)>,
     pub dead: Vec<Dead>,
+    /// Whether a node of one of them has several edges or none, or an edge has a lens.
+    pub shares: bool,
 }
 
 /// Claims the blocks of all snapshots that can be followed. Those of the live volume, `live`, have been claimed.
@@ -102,8 +104,9 @@ pub(super) fn claim(
             continue;
         }
         counted = numbers;
-        (hold.nodes, hold.used_blocks, hold.inflow) =
-            (counted.nodes, counted.blocks, counted.inflow);
+        left.shares |= difference.older.shares;
+        (hold.nodes, hold.used_blocks, hold.inflow, hold.dying) =
+            (counted.nodes, counted.blocks, counted.inflow, counted.dying);
         match left.holds.last_mut() {
             Some((_, before)) => *before = dead,
             None => left.dead = dead,
@@ -162,6 +165,7 @@ struct Numbers {
     nodes: u64,
     blocks: u64,
     inflow: Inflow,
+    dying: u64,
 }
 
 impl Numbers {
@@ -171,6 +175,7 @@ impl Numbers {
             nodes: self.nodes + part.nodes.len() as u64,
             blocks: self.blocks + blocks,
             inflow: self.inflow + part.inflow,
+            dying: self.dying + part.dying,
         }
     }
 
@@ -180,6 +185,7 @@ impl Numbers {
             nodes: self.nodes.saturating_sub(part.nodes.len() as u64),
             blocks: self.blocks.saturating_sub(blocks),
             inflow: self.inflow - part.inflow,
+            dying: self.dying.saturating_sub(part.dying),
         }
     }
 }

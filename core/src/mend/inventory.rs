@@ -13,6 +13,7 @@ use crate::format::limits::NODES_END;
 use crate::format::{Bounds, ENTRIES_PER_PAGE, Entry, Key, Lens, Superblock};
 use crate::ids::*;
 use crate::node::{Child, Node};
+use crate::volume::Content;
 
 /// Nodes whose heads verify, and the faults of others.
 pub(super) struct Inventory {
@@ -102,9 +103,10 @@ impl Inventory {
         NodeId(last.map_or(0, |id| id.0.saturating_add(1)))
     }
 
-    /// Whether a node has several edges or none, or an edge has a lens.
-    pub(super) fn shares(&self) -> bool {
-        self.nodes.values().any(|node| node.entry.references != 1 || node.has_lens())
+    /// Whether a node that can be shared has several edges or none, or an edge has a lens.
+    pub(super) fn shares(&self, content: Content) -> bool {
+        let mut nodes = self.nodes.values().filter(|node| content.can_share(node.tree));
+        nodes.any(|node| node.entry.references != 1 || node.has_lens())
     }
 
     /// The stated height of a tree.

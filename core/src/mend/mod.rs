@@ -24,12 +24,14 @@ use crate::check::{Code, Report};
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Error, Place, Result};
-use crate::format::{Bounds, Features, HoldsRoot, Identity, Inflow, Superblock};
+use crate::format::{Bounds, Features, HoldsRoot, Identity, Inflow, RangeClone, Superblock};
 use crate::ids::*;
-use crate::log::Survey;
+use crate::log::{LogReader, Survey};
 use crate::node::{Internal, Leaf, Node};
 use crate::space::Space;
+use crate::store::Store;
 use crate::table::Table;
+use crate::tree::{PATHS_MAX, Parents};
 use crate::volume::{
     Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume, content_of, raised, read_identity,
 };
@@ -136,8 +138,8 @@ pub fn mend(
 
     let inventory = Inventory::take(&disk, &superblock)?;
     // The mark may be in the superblock that is lost.
-    let is_of_keys = content_of(&superblock) == Content::Keys;
-    let shares = is_of_keys && (superblock.features.shares() || inventory.shares());
+    let content = content_of(&superblock);
+    let shares = superblock.features.shares() || inventory.shares(content);
     let mut superblock = superblock;
     if shares {
         superblock.features.read_only |= Features::SHARED;
@@ -145,7 +147,8 @@ pub fn mend(
     let mut suspects = suspects(report);
     suspects.extend(&inventory.suspects);
     let mut next_node = inventory.next_node();
-    let plan = Plan::new(&inventory, &suspects, &mut next_node, shares)?;
+    let shared_of = |tree| shares && content.can_share(tree);
+    let plan = Plan::new(&inventory, &suspects, &mut next_node, TreeId::ALL.map(shared_of))?;
 
     let mut table = Table::empty(disk.clone(), identity.volume).sharing(shares);
     let mut space = Space::rebuilt(&disk, &superblock, spare)?;
@@ -155,11 +158,11 @@ pub fn mend(
     for (id, known) in &inventory.nodes {
         let node = Node::load(&disk, identity.volume, *id, &known.entry)?;
         let rows = blocks_of_node(&disk, known.entry.extent, &node)?;
-        let Some(seen) = plan.keep.get(id) else {
+        if !plan.keep.contains(id) {
             // The rebuild may still read it.
             space.spare(&rows.unwrap_or_default());
             continue;
-        };
+        }
         if rows.as_ref().is_some_and(|rows| space.claim(rows)) {
             inflow += node.inflow();
             live.extend(extents_of(known.entry.extent, &node));
@@ -167,9 +170,8 @@ pub fn mend(
         } else {
             // Another node owns these blocks, so it can only be copied.
             space.spare(&rows.unwrap_or_default());
-            let (bounds, seen) = (known.bounds.clone(), seen.clone());
-            let (tree, height) = (known.tree, known.height);
-            let place = trees::Place { id: *id, from: *id, tree, height, bounds, seen };
+            let (tree, height, bounds) = (known.tree, known.height, known.bounds.clone());
+            let place = trees::Place { id: *id, from: *id, tree, height, bounds };
             make.push(Make { place, how: How::Again(None) });
         }
     }
@@ -186,6 +188,10 @@ pub fn mend(
         (Epoch(newest.0 + 1), is_reconstructed),
         &mut mended.changes,
     )?;
+    if left.shares {
+        superblock.features.read_only |= Features::SHARED;
+        table.share();
+    }
     space.release_spared(&survey.pins);
     unpinnable(&mut space, &superblock, &mut survey, &mut mended.changes);
     // Rescued messages get MSNs below the next one, so without groups in the log it is at least 2. With groups, the first
@@ -196,12 +202,27 @@ pub fn mend(
     let (nodes, holds) = (table.nodes(), HoldsRoot::default());
     let superblock =
         Superblock { next_node, next_msn, inflow, nodes, holds, dying: 0, ..superblock };
+    let cloned = clones_of(&disk, &superblock, &survey)?;
     let parts = Parts { disk: disk.clone(), identity, superblock, newest, space, table };
     let mut volume = Volume::assemble(parts, &survey, options)?;
     volume.adopt_holds(left.holds, left.dead)?;
+    let mut lost = Vec::new();
     for making in make {
         mended.nodes += 1;
-        volume.put_node(make_node(&disk, &inventory, next_msn, making, &mut mended.losses)?)?;
+        volume.put_node(make_node(&disk, &inventory, next_msn, making, &mut lost)?)?;
+    }
+    for tree in TreeId::ALL {
+        let lost: Vec<&Lost> = lost.iter().filter(|lost| lost.loss.tree == tree).collect();
+        match shared_of(tree) {
+            true => tell_shared(&lost, volume.store(), tree, &mut mended.losses)?,
+            false => mended.losses.extend(lost.into_iter().map(|lost| lost.loss.clone())),
+        }
+    }
+    for (tree, clone) in &cloned {
+        let of_source = |loss: &Loss| lost_with(loss, *tree, clone);
+        let most = LOSSES_MAX.saturating_sub(mended.losses.len());
+        let more: Vec<Loss> = mended.losses.iter().filter_map(of_source).take(most).collect();
+        mended.losses.extend(more);
     }
     mended.losses.sort_by(|a, b| (a.tree, &a.keys.lo).cmp(&(b.tree, &b.keys.lo)));
     mended.losses.dedup();
@@ -294,21 +315,72 @@ fn blocks_of_node(disk: &Disk, extent: Extent, node: &Node) -> Result<Option<Vec
     Ok(Some(rows))
 }
 
+/// 65,536 losses: where clones of the log add as many, further ones are not told. A crafted log may double them each time.
+const LOSSES_MAX: usize = 1 << 16;
+
+/// The range clones of the log, in order.
+fn clones_of(
+    disk: &Disk,
+    superblock: &Superblock,
+    survey: &Survey,
+) -> Result<Vec<(TreeId, RangeClone)>> {
+    let mut reader = LogReader::new(disk, superblock);
+    let mut clones = Vec::new();
+    for _ in 0..survey.groups {
+        let group = match reader.next()? {
+            Ok(scanned) => scanned.group,
+            Err(fault) => return Err(Error::corrupt(Place::Image, fault)),
+        };
+        let all = group.records.iter().flat_map(|record| record.clones());
+        clones.extend(all.map(|(tree, clone)| (tree, clone.clone())));
+    }
+    Ok(clones)
+}
+
+/// What is lost in the destination of a clone with a loss in its source.
+fn lost_with(loss: &Loss, tree: TreeId, clone: &RangeClone) -> Option<Loss> {
+    let keys = clone.source().within(&loss.keys);
+    let is_some = keys.hi.as_ref().is_none_or(|hi| keys.lo < *hi);
+    let shown = || Loss { keys: clone.lens().bounds_up(&keys), ..loss.clone() };
+    (loss.tree == tree && is_some).then(shown)
+}
+
+/// A loss in a node, whose keys are as they are in it.
+struct Lost {
+    id: NodeId,
+    height: Height,
+    loss: Loss,
+}
+
+/// Adds losses of a tree whose nodes are shared, once for each path that leads to a node.
+fn tell_shared(lost: &[&Lost], store: &Store, tree: TreeId, losses: &mut Vec<Loss>) -> Result<()> {
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let parents = Parents::of(tree, &|id| store.node(id).map(Some))?;
+    for Lost { id, height, loss } in lost {
+        let ranges = parents.shown(*id, *height, &loss.keys)?;
+        let why = match ranges.len() {
+            PATHS_MAX => format!("{}; others that share this may have lost it as well", loss.why),
+            _ => loss.why.clone(),
+        };
+        let told = |keys| Loss { keys, why: why.clone(), ..(*loss).clone() };
+        losses.extend(ranges.into_iter().map(told));
+    }
+    Ok(())
+}
+
 /// Builds a node from the readable parts of the damaged one.
 fn make_node(
     disk: &Disk,
     inventory: &Inventory,
     next_msn: Msn,
     make: Make,
-    losses: &mut Vec<Loss>,
+    lost: &mut Vec<Lost>,
 ) -> Result<Node> {
-    let Make { place: trees::Place { id, from, tree, height, bounds, seen }, how } = make;
+    let Make { place: trees::Place { id, from, tree, height, bounds }, how } = make;
     let mut lose = |tree, keys, pending, why: String| {
-        let why = match seen.is_shared() {
-            true => format!("{why}; what was cloned from these keys or to them lost the same"),
-            false => why,
-        };
-        losses.push(Loss { tree, keys: seen.keys(keys), pending, why });
+        lost.push(Lost { id, height, loss: Loss { tree, keys, pending, why } });
     };
     match how {
         How::Empty => {

@@ -314,7 +314,7 @@ impl Mender<'_> {
                 RecordMessage::Point(_, key, Action::Insert(value)) => key.len() + value.len(),
                 RecordMessage::Point(_, key, _) => key.len(),
                 RecordMessage::RangeDelete(_, lo, hi) => lo.len() + hi.len(),
-                RecordMessage::Clone(_, lens) => lens.to().len() + lens.from().len(),
+                RecordMessage::Clone(..) => message.encoded_bytes(),
                 RecordMessage::Unbound(key, _) => key.len(),
             };
         self.messages.push(message);

@@ -4,12 +4,11 @@
 //! edges lead to it, from any node that verifies, than its entry states.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
 
 use super::inventory::{Edge, Inventory, Known};
 use crate::error::{Error, Result, after};
 use crate::format::limits::{FANOUT, HEIGHT_MAX};
-use crate::format::{Bounds, Joined, Key, Lens};
+use crate::format::{Bounds, Key};
 use crate::ids::*;
 use crate::node::NewEdge;
 
@@ -37,7 +36,7 @@ pub(super) enum How {
 /// The plan for all nodes. Nodes that it does not name are dropped: nothing refers to them.
 pub(super) struct Plan {
     /// Nodes that stay as they are.
-    pub keep: BTreeMap<NodeId, Seen>,
+    pub keep: BTreeSet<NodeId>,
     pub make: Vec<Make>,
     /// The number of edges to each node; a root has one.
     pub references: HashMap<NodeId, u32>,
@@ -53,57 +52,21 @@ pub(super) struct Place {
     pub height: Height,
     /// Its keys, as they are in the node.
     pub bounds: Bounds,
-    pub seen: Seen,
-}
-
-/// Where the keys of a node are seen.
-#[derive(Clone, Default)]
-pub(super) struct Seen {
-    /// What the first path that was found to it replaces.
-    lens: Option<Arc<Lens>>,
-    /// Whether there may be other paths.
-    is_shared: bool,
-}
-
-impl Seen {
-    /// Where the keys of a child are seen.
-    fn through(&self, lens: Option<&Arc<Lens>>, references: u32) -> Seen {
-        let is_shared = self.is_shared || lens.is_some() || references > 1;
-        let lens = match (&self.lens, lens) {
-            (Some(above), Some(below)) => match above.then(below) {
-                Joined::Lens(lens) => Some(Arc::new(lens)),
-                // Never: bounds that verify meet.
-                Joined::Nothing | Joined::Never => None,
-            },
-            (above, below) => above.as_ref().or(below).cloned(),
-        };
-        Seen { lens, is_shared }
-    }
-
-    /// Keys of the node, as the tree has them.
-    pub(super) fn keys(&self, bounds: Bounds) -> Bounds {
-        self.lens.as_ref().map_or(bounds.clone(), |lens| lens.bounds_up(&bounds))
-    }
-
-    /// Whether other keys may be lost with them.
-    pub(super) fn is_shared(&self) -> bool {
-        self.is_shared
-    }
 }
 
 impl Plan {
-    /// Plans both trees from their roots. `shares` says whether a node may have several edges.
+    /// Plans both trees from their roots. `shares` says of each whether its nodes may have several edges.
     pub(super) fn new(
         inventory: &Inventory,
         suspects: &BTreeSet<NodeId>,
         next_node: &mut NodeId,
-        shares: bool,
+        shares: [bool; 2],
     ) -> Result<Plan> {
         let references = TreeId::ALL.map(|tree| (tree.root(), 1)).into();
-        let mut plan = Plan { keep: BTreeMap::new(), make: Vec::new(), references };
+        let mut plan = Plan { keep: BTreeSet::new(), make: Vec::new(), references };
         let fresh_from = *next_node;
         let mut taken = TreeId::ALL.map(|tree| (tree.root(), Bounds::default())).into();
-        for tree in TreeId::ALL {
+        for (tree, shares) in TreeId::ALL.into_iter().zip(shares) {
             let mut builder = Builder {
                 inventory,
                 suspects,
@@ -201,8 +164,8 @@ impl Builder<'_> {
     fn build(&mut self) -> Result<()> {
         let (root, all) = (self.tree.root(), Bounds::default());
         let height = self.inventory.height_of(self.tree).unwrap_or_else(|| self.top());
-        let (tree, seen) = (self.tree, Seen::default());
-        let mut waiting = vec![Place { id: root, from: root, tree, height, bounds: all, seen }];
+        let tree = self.tree;
+        let mut waiting = vec![Place { id: root, from: root, tree, height, bounds: all }];
         while let Some(place) = waiting.pop() {
             // Each takes at least one block.
             let (need_blocks, free_blocks) = (self.plan.make.len() as u64, self.inventory.blocks);
@@ -243,14 +206,12 @@ impl Builder<'_> {
             self.connect(id, &edge.keys);
             children.push((id, edge.pivot.clone(), edge.lens.clone()));
             if !is_again {
-                let references = known.map_or(1, |child| child.entry.references);
-                let seen = place.seen.through(edge.lens.as_ref(), references);
                 let bounds = edge.keys.clone();
-                waiting.push(Place { id, from, tree: self.tree, height: below, bounds, seen });
+                waiting.push(Place { id, from, tree: self.tree, height: below, bounds });
             }
         }
         if same && !self.suspects.contains(&place.id) {
-            self.plan.keep.insert(place.id, place.seen);
+            self.plan.keep.insert(place.id);
             return Ok(());
         }
         let how = How::Again((!same).then_some(children));
@@ -306,8 +267,7 @@ impl Builder<'_> {
             at = bounds.hi.clone();
             children.push((id, bounds.lo.clone(), None));
             if is_first {
-                let seen = place.seen.through(None, self.inventory.nodes[&id].entry.references);
-                waiting.push(Place { id, from: id, tree: self.tree, height: below, bounds, seen });
+                waiting.push(Place { id, from: id, tree: self.tree, height: below, bounds });
             }
         }
         let rest = match (at, &place.bounds.hi) {

@@ -2,7 +2,7 @@
 //! log made them, and its source could not be read. Reads of these keys fail until a later message covers them.
 
 use crate::error::{Damage, Error, Result};
-use crate::format::{Key, Lens, RangeDelete};
+use crate::format::{Key, RangeClone, RangeDelete};
 use crate::ids::{Msn, TreeId};
 use crate::node::RangeSet;
 
@@ -36,8 +36,9 @@ impl LostKeys {
     }
 
     /// After a range clone: what was lost in its source is lost in its destination, and nothing else there.
-    pub fn clone_range(&mut self, tree: TreeId, lens: &Lens) {
-        let (source, destination) = (lens.range_below(), lens.range_above());
+    pub fn clone_range(&mut self, tree: TreeId, clone: &RangeClone) {
+        let (source, destination) = (clone.source(), clone.destination());
+        let lens = clone.lens();
         if let Some(hi) = &destination.hi {
             self.forget(tree, &destination.lo, hi);
         }

@@ -615,23 +615,24 @@ impl Store {
     }
 
     /// The allocation table of a hold, with its root marked dirty, with at least `levels` levels.
-    pub fn table_of(&self, hold: &Hold, levels: u32) -> Result<Table> {
+    pub fn table_of(&self, hold: &Hold, levels: u32) -> Result<(Table, Vec<NodeId>)> {
         let table = Table::open(self.disk.clone(), self.birth.volume, hold.table);
         let mut table = table.with_nodes(hold.nodes).sharing(self.table.shares());
+        let dying = table.dying(hold.dying);
         table.renew_root(levels)?;
-        Ok(table)
+        Ok((table, dying))
     }
 
     /// Replaces the allocation table and the inflow, and empties the cache. No node may be dirty.
-    pub fn begin_anew(&mut self, table: Table, inflow: Inflow) {
+    pub fn begin_anew(&mut self, table: Table, dying: Vec<NodeId>, hold: &Hold) {
         debug_assert_eq!(self.lock().dirty_bytes(), 0, "a checkpoint has just been made");
         self.prefetch = None;
         self.scattered_nodes.clear();
-        self.dying.clear();
-        self.other_dying = 0;
+        self.other_dying = hold.dying.saturating_sub(dying.len() as u64);
+        self.dying = dying;
         let lru = Lru::new(self.geometry.basement_size as usize);
         self.cache = Arc::new(Mutex::new(lru));
-        (self.table, self.inflow) = (table, inflow);
+        (self.table, self.inflow) = (table, hold.inflow);
     }
 
     /// Upper bound of the bytes that pending messages add to leaves when all are flushed; the reserve must cover it.

@@ -89,13 +89,13 @@ impl<T> Leaves<T> {
         self.rest = some.then_some((lo, hi));
     }
 
-    /// The next entry from an end. `stored` reads the entries of a leaf in a range; `after` applies a pending message
-    /// to an entry.
+    /// The next entry from an end. `stored` reads the entries of a leaf in a range, given the path to it; `after` applies
+    /// a pending message to an entry.
     fn next(
         &mut self,
         store: &Store,
         end: End,
-        stored: impl Fn(&Leaf, &[u8], Option<&[u8]>) -> Result<Vec<(Key, T)>>,
+        stored: impl Fn(&LeafPath, &Leaf, &[u8], Option<&[u8]>) -> Result<Vec<(Key, T)>>,
         after: impl Fn(&Action, Option<&T>) -> Option<T>,
     ) -> Result<Option<(Key, T)>> {
         loop {
@@ -133,7 +133,7 @@ impl<T> Leaves<T> {
             let entries = match way.leaf() {
                 Some(leaf) => {
                     let Bounds { lo, hi } = way.lens.bounds_down(&way.keys);
-                    let mut entries = stored(leaf, &lo, hi.as_deref())?;
+                    let mut entries = stored(&way, leaf, &lo, hi.as_deref())?;
                     if let Some(lens) = way.lens.lens() {
                         entries.iter_mut().for_each(|(key, _)| *key = lens.up(key));
                     }
@@ -179,7 +179,9 @@ impl Scan {
     }
 
     fn from(&mut self, store: &Store, end: End) -> Result<Option<(Key, Bytes)>> {
-        let stored = |leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| leaf.scan(&store.disk, lo, hi);
+        let stored = |_: &LeafPath, leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| {
+            leaf.scan(&store.disk, lo, hi)
+        };
         self.0.next(store, end, stored, Action::apply)
     }
 }
@@ -195,8 +197,9 @@ impl KeyScan {
 
     /// The next key, and the length of its value.
     pub fn next(&mut self, store: &Store) -> Result<Option<(Key, usize)>> {
-        let stored =
-            |leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| leaf.scan_keys(&store.disk, lo, hi);
+        let stored = |_: &LeafPath, leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| {
+            leaf.scan_keys(&store.disk, lo, hi)
+        };
         let after = |action: &Action, len: Option<&usize>| action.apply_len(len.copied());
         self.0.next(store, End::Front, stored, after)
     }
@@ -205,9 +208,9 @@ impl KeyScan {
 /// Where the value of a key is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValuePlace {
-    /// In a leaf whose extent a hold shares.
+    /// In a leaf whose extent a hold shares, or that is shared in the tree.
     Shared,
-    /// In a leaf that was written after the newest hold, or is only in memory.
+    /// In a leaf of its own that was written after the newest hold, or is only in memory.
     Alone,
     /// In a buffer: the message has not reached its leaf.
     Pending,
@@ -224,9 +227,9 @@ impl PlaceScan {
 
     /// The next key, and where its value is stored.
     pub fn next(&mut self, store: &Store) -> Result<Option<(Key, ValuePlace)>> {
-        let stored = |leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| {
-            let lies =
-                if store.shares_leaf(leaf.id)? { ValuePlace::Shared } else { ValuePlace::Alone };
+        let stored = |path: &LeafPath, leaf: &Leaf, lo: &[u8], hi: Option<&[u8]>| {
+            let is_shared = store.shares_leaf(leaf.id)? || path.is_shared(store)?;
+            let lies = if is_shared { ValuePlace::Shared } else { ValuePlace::Alone };
             let keys = leaf.scan_keys(&store.disk, lo, hi)?;
             Ok(keys.into_iter().map(|(key, len)| (key, (len, lies))).collect())
         };
@@ -279,12 +282,12 @@ struct LeafPath {
 
 /// An internal node of a path from the root.
 #[derive(Clone)]
-struct Passed {
-    node: SharedInternal,
+pub(super) struct Passed {
+    pub(super) node: SharedInternal,
     /// The index of the child taken.
-    at: usize,
+    pub(super) at: usize,
     /// What the path to the node replaces.
-    lens: PathLens,
+    pub(super) lens: PathLens,
 }
 
 type Above = Vec<Passed>;
@@ -318,6 +321,16 @@ impl LeafPath {
 
     fn leaf(&self) -> Option<&Leaf> {
         self.leaf.as_deref()?.leaf()
+    }
+
+    /// Whether other paths lead to the leaf as well, or did.
+    fn is_shared(&self, store: &Store) -> Result<bool> {
+        for Passed { node, at, .. } in &self.above {
+            if store.is_shared(node, *at)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -417,7 +430,7 @@ impl Group {
 }
 
 /// The messages pending on a path for keys of the child taken last. Lower nodes hold the older messages and come first.
-fn overlay(store: &Store, above: &[Passed], keys: &Bounds) -> Result<Batch> {
+pub(super) fn overlay(store: &Store, above: &[Passed], keys: &Bounds) -> Result<Batch> {
     let mut overlay = Batch::default();
     for Passed { node, at, lens } in above.iter().rev() {
         let Bounds { lo, hi } = lens.bounds_down(keys);

@@ -12,16 +12,16 @@ use crate::store::{Store, Use};
 
 /// What the edges of a path replace together: keys of the tree above, keys of the path's last node below.
 #[derive(Clone, Default)]
-pub(crate) struct PathLens(Option<Arc<Lens>>);
+pub struct PathLens(Option<Arc<Lens>>);
 
 impl PathLens {
     /// The lens of the path that goes on through the edge to child `at`. Fails if no key passes both.
-    pub(crate) fn through(&self, internal: &Internal, at: usize) -> Result<PathLens> {
+    pub fn through(&self, internal: &Internal, at: usize) -> Result<PathLens> {
         Ok(PathLens(internal.children()[at].lens_below(self.0.as_ref())?))
     }
 
     /// The lens, unless keys below are as keys above.
-    pub(crate) fn lens(&self) -> Option<&Lens> {
+    pub fn lens(&self) -> Option<&Lens> {
         self.0.as_deref()
     }
 
@@ -39,7 +39,7 @@ impl PathLens {
     }
 
     /// The range in the tree of one in the last node.
-    pub(crate) fn bounds_up(&self, bounds: Bounds) -> Bounds {
+    pub fn bounds_up(&self, bounds: Bounds) -> Bounds {
         self.0.as_ref().map_or(bounds.clone(), |lens| lens.bounds_up(&bounds))
     }
 }

@@ -9,11 +9,11 @@ mod descent;
 mod drain;
 mod explain;
 mod inject;
+mod paths;
 mod prune;
 mod shape;
 mod share;
-
-use std::sync::Arc;
+mod sums;
 
 use bytes::Bytes;
 
@@ -27,15 +27,13 @@ use descent::Descent;
 
 pub use balance::Balance;
 pub use cursor::{Cursor, KeyScan, PlaceScan, Scan, ValuePlace, lay_over, pending};
+pub use descent::PathLens;
 pub use drain::{Buffers, StepNeed};
 pub use explain::{Chosen, Explanation, Stop, explain};
 pub use inject::{Ordered, inject};
+pub use paths::{PATHS_MAX, Parents};
 pub(crate) use share::{check_splice, splice};
-
-/// The node of height 1 on the way to `key`, or the root if it is a leaf, in a tree where nothing is shared.
-pub(crate) fn parent_of_leaf(store: &Store, tree: TreeId, key: &[u8]) -> Result<Arc<Node>> {
-    Descent::new(store, tree)?.to(key, Height(1))
-}
+pub(crate) use sums::{Stretch, Sum, Sums, stretch};
 
 /// Puts an empty tree into a new store.
 pub fn create(store: &mut Store, tree: TreeId) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{Balance, shape};
 use crate::error::{Error, Result};
-use crate::format::{Bounds, Lens};
+use crate::format::{Bounds, RangeClone};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 use crate::node::{Internal, Leaf, Node, SharedInternal};
@@ -103,10 +103,10 @@ fn row(
 pub(crate) fn check_splice(
     store: &mut Store,
     place: (TreeId, Height),
-    lens: &Lens,
+    clone: &RangeClone,
 ) -> Result<(usize, usize)> {
-    let (parent, old) = row(store, place, &lens.range_above())?;
-    let (above, shown) = row(store, place, &lens.range_below())?;
+    let (parent, old) = row(store, place, &clone.destination())?;
+    let (above, shown) = row(store, place, &clone.source())?;
     let below = Height(place.1.0 - 1);
     for child in &above.children()[shown.clone()] {
         store.expect_known(child.id)?;
@@ -117,19 +117,19 @@ pub(crate) fn check_splice(
     Ok((shown.len(), parent.children().len() - old.len() + shown.len()))
 }
 
-/// Replaces the nodes below `height` within the range above the lens by further edges to those within the range below
-/// it, seen through it. Both ranges must be carved below that height, and nothing may be pending for the second one
+/// Replaces the nodes below `height` within the destination by further edges to those within the source, seen through
+/// the lens. Both ranges must be carved below that height, and nothing may be pending for the second one
 /// ([`check_splice`]).
 pub(crate) fn splice(
     store: &mut Store,
     balance: &mut Balance,
     (tree, height): (TreeId, Height),
-    lens: &Arc<Lens>,
+    clone: &RangeClone,
 ) -> Result<()> {
     let below = Height(height.0 - 1);
-    let place = (tree, height);
-    let (parent, old) = row(store, place, &lens.range_above())?;
-    let (above, shown) = row(store, place, &lens.range_below())?;
+    let (place, lens) = ((tree, height), &Arc::new(clone.lens().clone()));
+    let (parent, old) = row(store, place, &clone.destination())?;
+    let (above, shown) = row(store, place, &clone.source())?;
     if shown.clone().any(|at| above.pending(at) > 0) {
         return Err(Error::Bug("messages are pending for a range to be shared".into()));
     }
@@ -146,7 +146,7 @@ pub(crate) fn splice(
         parent.splice(old, edges);
         Ok(())
     })?;
-    balance.enqueue(tree, lens.to(), height);
+    balance.enqueue(tree, &clone.destination().lo, height);
     ids.iter().try_for_each(|id| store.add_reference(*id))?;
     dropped.iter().try_for_each(|id| store.remove_reference(*id, tree, below))
 }

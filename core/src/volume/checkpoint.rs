@@ -391,7 +391,7 @@ impl Volume {
         let alone = fixed.saturating_add(store.space.held_blocks());
         let used_blocks = store.space.used_blocks().saturating_sub(alone);
         let (next_node, inflow) = (store.next_node(), store.inflow());
-        let nodes = store.table.nodes();
+        let (nodes, dying) = (store.table.nodes(), store.dying());
         store.space.replace_newest_hold(epoch, DeadStack::default());
         self.holds.put(Hold {
             state: HoldState::Held,
@@ -406,6 +406,7 @@ impl Volume {
             next_msn,
             inflow,
             nodes,
+            dying,
             image_blocks: self.superblock.image_blocks,
             used_blocks,
             dead,

@@ -170,10 +170,6 @@ impl Volume {
 
     fn ready_to_take(&mut self, name: &str) -> Result<()> {
         self.check_new_name(name)?;
-        if self.superblock.features.shares() {
-            let text = "a volume with cloned ranges takes no snapshots yet";
-            return Err(Error::Input(text.into()));
-        }
         if !self.holds.has_place() {
             let text = "there are 8,960 snapshots, and there may be no more; drop some of them";
             return Err(Error::Input(text.into()));
@@ -291,7 +287,7 @@ pub fn superblock_of(live: &Superblock, hold: &Hold) -> Superblock {
         log_epoch: hold.epoch,
         log_nonce: hold.nonce,
         prunes: Vec::new(),
-        dying: 0,
+        dying: hold.dying,
         holds: Default::default(),
         ..live.clone()
     }

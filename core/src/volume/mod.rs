@@ -67,6 +67,13 @@ pub enum Content {
     Keys,
 }
 
+impl Content {
+    /// Whether nodes of this tree may have several edges, or edges a lens (SPEC 7.5).
+    pub fn can_share(self, tree: TreeId) -> bool {
+        self == Content::Keys || tree == TreeId::Data
+    }
+}
+
 /// One operation, ready to be made durable as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {

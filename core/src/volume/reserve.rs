@@ -173,7 +173,7 @@ fn bytes_of(message: &RecordMessage) -> u64 {
         RecordMessage::Point(_, key, Action::Update(update)) => key.len() + update.bytes().len(),
         RecordMessage::Point(_, key, action) => key.len() + action.value().len(),
         RecordMessage::RangeDelete(_, lo, hi) => lo.len() + hi.len(),
-        RecordMessage::Clone(_, lens) => lens.to().len() + lens.from().len(),
+        RecordMessage::Clone(..) => message.encoded_bytes(),
         RecordMessage::Unbound(key, _) => key.len(),
     };
     (ENTRY_BYTES + bytes) as u64

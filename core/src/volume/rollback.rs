@@ -33,11 +33,11 @@ impl Volume {
             }
         };
         let levels = self.superblock.table.levels;
-        let table = self.trees.wait().store.table_of(&hold, levels)?;
+        let (table, dying) = self.trees.wait().store.table_of(&hold, levels)?;
         let Trees { store, balance, owed } = self.trees.wait_mut();
         let birth = store.birth();
         let changed = self.holds.abandon(abandoned, &mut store.space, birth);
-        store.begin_anew(table, hold.inflow);
+        store.begin_anew(table, dying, &hold);
         (*balance, *owed) = (Balance::default(), None);
         // Which deletes are pending is unknown, so a drain looks for the space that they free.
         (self.drained_at, self.deletes, self.deletes_passed) = (Msn(0), 0, hold.nodes);

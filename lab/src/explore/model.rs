@@ -5,6 +5,7 @@
 //! inode numbers are not modelled.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Path, Step};
@@ -77,6 +78,9 @@ impl Model {
             Step::Mkfifo(path) => self.make(path, FileType::Fifo, b""),
             Step::Write { path, offset, len, fill } => self.write(path, *offset, &fill.bytes(*len)),
             Step::Truncate(path, size) => self.truncate(path, *size),
+            Step::CopyBlocks { from, to, first, count } => {
+                self.copy_blocks(from, to, *first..first + count)
+            }
             Step::Unlink(path) => self.unlink(path),
             Step::Rmdir(path) => self.rmdir(path),
             Step::Rename(from, to) => self.rename(from, to, Over::Replace),
@@ -328,6 +332,29 @@ impl Model {
                 block[within..within + len].copy_from_slice(&data[done..done + len]);
             });
             done += len;
+        }
+        node.size = node.size.max(end);
+        Ok(())
+    }
+
+    fn copy_blocks(&mut self, from: &[u8], to: &[u8], blocks: Range<u64>) -> Answer<()> {
+        let (from, to) = (self.resolve(from)?, self.resolve(to)?);
+        self.regular(from)?;
+        self.regular(to)?;
+        let source = self.node(from).clone();
+        let end = source.size.min(blocks.end * BLOCK);
+        if blocks.start * BLOCK >= end {
+            return Ok(());
+        }
+        let node = self.edit(to);
+        for number in blocks.start..end.div_ceil(BLOCK) {
+            let len = BLOCK.min(end - number * BLOCK) as usize;
+            let bytes = source.blocks.get(&number).map_or(&[][..], |block| block);
+            node.change_block(number, |block| {
+                block.resize(block.len().max(len), 0);
+                block[..bytes.len()].copy_from_slice(bytes);
+                block[bytes.len()..len].fill(0);
+            });
         }
         node.size = node.size.max(end);
         Ok(())

@@ -11,6 +11,7 @@ use super::compare::snapshots_of;
 use super::{Model, Random, Rules, Step};
 use betr_core::device::Device;
 use betr_core::error::{Error, Refusal, Result};
+use betr_core::format::limits::FILE_BLOCK;
 use betr_core::format::{FileType, Key, Op, ZoneSizes, is_hold_name};
 use betr_core::fs::{Attributes, Changes, Clock, Fs, New, Object, Over, data_prefix};
 use betr_core::ids::{Msn, Time, TreeId};
@@ -117,6 +118,11 @@ pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
         Step::Truncate(path, size) => {
             let object = fs.resolve(path)?;
             fs.truncate(&object, *size)
+        }
+        Step::CopyBlocks { from, to, first, count } => {
+            let (from, to) = (fs.resolve(from)?, fs.resolve(to)?);
+            let (at, len) = (first * FILE_BLOCK as u64, count * FILE_BLOCK as u64);
+            fs.copy_range((&from, at), (&to, at), len, &mut true).map(drop)
         }
         Step::Unlink(path) => {
             let (directory, name) = fs.resolve_parent(path)?;

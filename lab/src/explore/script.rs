@@ -27,6 +27,9 @@ use super::Random;
 /// The path of an object.
 pub type Path = Vec<u8>;
 
+/// 128 blocks: as many from as many on end below 1 MiB, so they are copied at once.
+const BLOCKS_MAX: u64 = 128;
+
 /// The longest write, in bytes.
 const LEN_MAX: usize = 16 << 20;
 
@@ -55,6 +58,13 @@ pub enum Step {
         fill: Fill,
     },
     Truncate(Path, u64),
+    /// Copies whole blocks, or up to the end of the file, to the same offset in another one.
+    CopyBlocks {
+        from: Path,
+        to: Path,
+        first: u64,
+        count: u64,
+    },
     Unlink(Path),
     Rmdir(Path),
     /// From the first path to the second.
@@ -169,6 +179,12 @@ impl Words<'_> {
                 fill: self.fill()?,
             },
             "truncate" => Step::Truncate(self.path()?, self.number("a size")?),
+            "copy-blocks" => Step::CopyBlocks {
+                from: self.path()?,
+                to: self.path()?,
+                first: self.block()?,
+                count: self.block()?,
+            },
             "unlink" => Step::Unlink(self.path()?),
             "rmdir" => Step::Rmdir(self.path()?),
             "rename" => Step::Rename(self.path()?, self.path()?),
@@ -245,6 +261,14 @@ impl Words<'_> {
         len.ok_or_else(|| format!("a length is at most {LEN_MAX}"))
     }
 
+    fn block(&mut self) -> Result<u64, String> {
+        let block = self.number("a number of blocks")?;
+        match block <= BLOCKS_MAX {
+            true => Ok(block),
+            false => Err(format!("a number of blocks is at most {BLOCKS_MAX}")),
+        }
+    }
+
     fn fill(&mut self) -> Result<Fill, String> {
         match self.word("a seed")? {
             "zeros" => Ok(Fill::Zeros),
@@ -292,6 +316,9 @@ impl fmt::Display for Step {
                 write!(f, "write {} {offset} {len} {fill}", Word(path))
             }
             Step::Truncate(path, size) => write!(f, "truncate {} {size}", Word(path)),
+            Step::CopyBlocks { from, to, first, count } => {
+                write!(f, "copy-blocks {} {} {first} {count}", Word(from), Word(to))
+            }
             Step::Unlink(path) => write!(f, "unlink {}", Word(path)),
             Step::Rmdir(path) => write!(f, "rmdir {}", Word(path)),
             Step::Rename(from, to) => write!(f, "rename {} {}", Word(from), Word(to)),
@@ -349,6 +376,7 @@ mod tests {
             Step::Write { path: odd.clone(), offset: 1 << 40, len: 300_000, fill: Fill::Seed(7) },
             Step::Write { path: odd.clone(), offset: 0, len: 0, fill: Fill::Zeros },
             Step::Truncate(path("/f"), u64::MAX),
+            Step::CopyBlocks { from: odd.clone(), to: path("/f"), first: 0, count: 128 },
             Step::Unlink(path("/f")),
             Step::Rmdir(path("/")),
             Step::Rename(odd.clone(), path("/d/e")),
@@ -388,6 +416,7 @@ mod tests {
             ("write /a -1 2 3", "'-1' is not an offset"),
             ("write /a 1 99999999999 3", "a length is at most 16777216"),
             ("write /a 1 2 x", "'x' is not a seed"),
+            ("copy-blocks /a /b 0 129", "a number of blocks is at most 128"),
             ("chmod /a 9", "'9' is not a mode in octal"),
         ] {
             let error = parse(&format!("# a comment\n\nsync\n  {line}\n")).unwrap_err();

@@ -79,6 +79,7 @@ impl Workload {
             seeded("zones", "zones that split, move, merge and go", tiny, zones),
             seeded("orphans", "names that go before what they lead to", tiny, orphans),
             seeded("snapshots", "snapshots that are taken and dropped", tiny, snapshots),
+            seeded("clones", "parts of files that are shared", ROOMY, clones),
             seeded("carves", "keys made boundaries of nodes", tiny, carves),
             seeded(
                 "full",
@@ -442,6 +443,44 @@ fn snapshots(pen: &mut Pen) {
             }
             _ => {}
         }
+    }
+}
+
+/// Blocks of files shared with others and with themselves later, changed, cut off and deleted; with snapshots.
+fn clones(pen: &mut Pen) {
+    let paths = ["/a", "/b", "/c", "/d/e", "/d/f"];
+    let path = |pen: &mut Pen| paths[pen.random.below(5) as usize].as_bytes().to_vec();
+    pen.step(Step::Mkdir(b"/d".to_vec()));
+    paths.iter().for_each(|path| pen.create(path));
+    for turn in 0..110 {
+        let (from, to) = (path(pen), path(pen));
+        match pen.random.below(12) {
+            0..=4 => {
+                let first = pen.random.below(3) * pen.random.below(12);
+                if first == 0 && pen.random.below(2) == 0 {
+                    pen.step(Step::Truncate(to.clone(), 0));
+                }
+                let count = pen.between(2, 20) as u64;
+                pen.step(Step::CopyBlocks { from, to, first, count });
+            }
+            5..=7 => {
+                let (offset, len) = (pen.random.below(60_000), pen.len_around_edge(30 << 10));
+                let fill = pen.fill();
+                pen.step(Step::Write { path: from, offset, len, fill });
+            }
+            8 => {
+                let size = pen.random.below(60_000);
+                pen.step(Step::Truncate(from, size));
+            }
+            9 => {
+                pen.step(Step::Unlink(from.clone()));
+                pen.step(Step::Create(from));
+            }
+            10 => pen.step(Step::Exchange(from, to)),
+            _ if turn % 4 == 0 => pen.step(Step::Snapshot(format!("of {turn}"))),
+            _ => pen.step(Step::DropSnapshot(format!("of {}", turn / 8 * 4))),
+        }
+        pen.settle(5, 30, 30);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -12,8 +13,10 @@ use betr_core::format::*;
 use betr_core::holds::read_pages;
 use betr_core::ids::*;
 use betr_core::log::scan;
+use betr_core::node::Node;
 use betr_core::space::{Bitmap, DeadPages, Layout, Space};
 use betr_core::table::{Table, read_page};
+use betr_core::tree::Parents;
 
 /// 8: the average number of claims of a block before further claims are ignored.
 const CLAIMS_MAX: u64 = 8;
@@ -381,23 +384,24 @@ impl<'d> Survey<'d> {
     }
 }
 
-/// The keys of a node, or of the part of a node that contains a byte; `None` for other places.
+/// The keys of a node, or of the part of a node that contains a byte, as each path to it shows them, up to
+/// [`PATHS_MAX`](betr_core::tree::PATHS_MAX) ranges; `None` for other places.
 pub fn keys_at(
     disk: &Disk,
     superblock: &Superblock,
     address: &Address,
-) -> Result<Option<(TreeId, Bounds)>> {
+) -> Result<Option<(TreeId, Vec<Bounds>)>> {
     let volume = superblock.birth.volume;
     let table = Table::open(disk.clone(), volume, superblock.table);
     let table = table.sharing(superblock.features.shares());
     let entry_of = |id: NodeId| table.get(id);
-    let (entry, byte, run) = match address {
-        Address::Node(id) => (entry_of(*id)?, None, None),
+    let (id, entry, byte, run) = match address {
+        Address::Node(id) => (*id, entry_of(*id)?, None, None),
         Address::Byte(byte) => {
             let (area, _) = Ground::of_block(disk, superblock, None, byte / BLOCK_SIZE as u64);
             match area.map(|area| area.purpose) {
-                Some(Purpose::Node(_, entry)) => (Some(entry), Some(*byte), None),
-                Some(Purpose::Run(id, seq)) => (entry_of(id)?, Some(*byte), Some(seq)),
+                Some(Purpose::Node(id, entry)) => (id, Some(entry), Some(*byte), None),
+                Some(Purpose::Run(id, seq)) => (id, entry_of(id)?, Some(*byte), Some(seq)),
                 _ => return Ok(None),
             }
         }
@@ -407,13 +411,32 @@ pub fn keys_at(
     let start = entry.extent.start.byte();
     let head = Bytes::from(disk.read(start, entry.head_bytes as usize)?);
     let corrupt = |error| betr_core::Error::corrupt(betr_core::Place::Byte(start), error);
-    if entry.height == Height(0) {
-        let (_, head) = LeafHead::decode(&head, None).map_err(corrupt)?;
-        return Ok(Some((entry.tree, leaf_keys(&head, start, byte))));
-    }
-    let (_, head) = InternalHead::decode(&head, None).map_err(corrupt)?;
-    let slice = run.zip(byte).and_then(|(seq, byte)| slice_keys(&head, seq, byte));
-    Ok(Some((entry.tree, slice.unwrap_or(head.bounds))))
+    let keys = match entry.height {
+        Height(0) => {
+            let (_, head) = LeafHead::decode(&head, None).map_err(corrupt)?;
+            leaf_keys(&head, start, byte)
+        }
+        _ => {
+            let (_, head) = InternalHead::decode(&head, None).map_err(corrupt)?;
+            let slice = run.zip(byte).and_then(|(seq, byte)| slice_keys(&head, seq, byte));
+            slice.unwrap_or(head.bounds)
+        }
+    };
+    let shown = match table.shares() {
+        true => {
+            let load = |id: NodeId| match table.get(id)? {
+                Some(entry) => {
+                    Node::load(disk, volume, id, &entry).map(|node| Some(Arc::new(node)))
+                }
+                None => Ok(None),
+            };
+            let shown = Parents::of(entry.tree, &load)?.shown(id, entry.height, &keys)?;
+            // Nothing leads to a node that waits to be freed.
+            if shown.is_empty() { vec![keys] } else { shown }
+        }
+        false => vec![keys],
+    };
+    Ok(Some((entry.tree, shown)))
 }
 
 /// The keys of the basement that contains a byte of a leaf. File blocks are behind all basements.

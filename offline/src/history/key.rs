@@ -79,7 +79,7 @@ pub fn of_key(
                 RecordMessage::RangeDelete(_, lo, hi) => {
                     KeyDeed::RangeDelete(lo.clone(), hi.clone())
                 }
-                RecordMessage::Clone(_, lens) => KeyDeed::Clone(lens.down(key)),
+                RecordMessage::Clone(_, clone) => KeyDeed::Clone(clone.lens().down(key)),
                 RecordMessage::Unbound(first, _) => {
                     let block = |key: &Key| parse_data_key(key).map_or(0, |(_, block)| block);
                     msn = Msn(msn.0 + block(key).saturating_sub(block(first)));

@@ -32,11 +32,24 @@ pub struct Args {
     /// Copy directories with everything in them
     #[arg(short, long, visible_short_aliases = ['R', 'a'])]
     recursive: bool,
+    /// Whether files that are copied within the image share their contents with the originals until one of both changes;
+    /// small files are always copied
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_value = "auto", default_missing_value = "auto")]
+    reflink: Reflink,
     #[command(flatten)]
     image: PastArgs,
     /// What to copy, and at the end the new name or the directory
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
     paths: Vec<PathBuf>,
+}
+
+/// Whether copies share contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Reflink {
+    /// Where that is possible
+    Auto,
+    /// Never
+    Never,
 }
 
 /// A path of the image or of the host.
@@ -126,7 +139,8 @@ impl Args {
                 };
                 match original {
                     Original::Image(original) => {
-                        fs.copy_over(&original, to, older_than, &mut links)
+                        let shares = self.reflink == Reflink::Auto;
+                        fs.copy_over(&original, to, older_than, &mut links, shares)
                             .map_err(|CopyStopped { path, error }| at(&path, error))?;
                     }
                     Original::Host(source, ..) => {

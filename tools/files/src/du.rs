@@ -31,11 +31,11 @@ pub struct Args {
     /// Count sizes, in bytes, instead of what is stored
     #[arg(short = 'b', long)]
     bytes: bool,
-    /// Show two columns more: how much of it the present state alone uses, and how much snapshots use too
+    /// Show two columns more: how much of it is used there alone, and how much snapshots or copies use too
     ///
     /// All are in units of 1024 bytes, rounded up. Blocks of files lie in leaves, which several files share and which are written as a
-    /// whole. A block counts for snapshots if its leaf was written before the newest snapshot and not since, and for the present state if it
-    /// was written later, although the block itself may be older. A block that has not come to a leaf, but waits in a buffer, counts
+    /// whole. A block counts as shared if its leaf was written before the newest snapshot and not since, or if copies of
+    /// the file led to it and the leaf was not copied since, and otherwise for the file, although the block itself may be older. A block that has not come to a leaf, but waits in a buffer, counts
     /// in neither column. So the columns do not say what removing the files gives back, nor what dropping a snapshot does: see
     /// betr snapshot show.
     #[arg(long, conflicts_with_all = ["bytes", "as_of"])]
@@ -108,7 +108,7 @@ impl Command for Args {
 #[derive(Clone, Copy, Default)]
 struct Sum {
     all: u128,
-    /// With `--shared`: the part in leaves that no snapshot uses, and the part in leaves that a snapshot uses.
+    /// With `--shared`: the part in leaves of its own, and the part in leaves that snapshots or other files share.
     alone: u128,
     shared: u128,
 }

@@ -5,11 +5,12 @@ use std::ops::ControlFlow;
 use betr_cli::{Exit, Failure, Io, JsonList, name};
 use betr_core::address::Address;
 use betr_core::disk::Disk;
-use betr_core::format::{Key, Op};
+use betr_core::format::{Bounds, Key, Op};
 use betr_core::fs::{Fs, LastLink, Resolved, open_as_of};
 use betr_core::ids::{Lsn, Time, TreeId, ZoneId};
 use betr_core::path::Operand;
 use betr_core::text::Printable;
+use betr_core::tree::PATHS_MAX;
 use betr_core::volume::{Moment, OpenOptions};
 use betr_offline::anatomy::keys_at;
 use betr_offline::history::{Act, Event};
@@ -37,8 +38,8 @@ enum Wanted {
     /// The names of a path, each with the record that gave it, the oldest first; and the zone of the inode if the
     /// object may have several names.
     Path(Vec<(Lsn, Vec<u8>)>, Option<ZoneId>),
-    /// A range of keys of a tree: first included, second excluded.
-    Keys(TreeId, Key, Option<Key>),
+    /// Ranges of keys of a tree.
+    Keys(TreeId, Vec<Bounds>),
     Record(Lsn),
 }
 
@@ -81,25 +82,32 @@ impl Args {
                 };
                 Wanted::Path(names, zone)
             }
-            Address::Key(tree, key) => Wanted::Keys(*tree, key.clone(), whole_key(key)),
+            Address::Key(tree, key) => {
+                Wanted::Keys(*tree, vec![Bounds { lo: key.clone(), hi: whole_key(key) }])
+            }
             Address::Record(lsn) => Wanted::Record(*lsn),
             Address::Zone(zone) => {
                 // Keys of both indexes begin with the zone id. Changes of contents also touch the metadata key of their
                 // file.
                 let lo = Key::copied(&zone.0.to_be_bytes());
                 let hi = zone.0.checked_add(1).map(|next| Key::copied(&next.to_be_bytes()));
-                Wanted::Keys(TreeId::Metadata, lo, hi)
+                Wanted::Keys(TreeId::Metadata, vec![Bounds { lo, hi }])
             }
             Address::Byte(_) | Address::Node(_) => {
                 let disk = Disk::new(log.device.clone());
                 let found = keys_at(&disk, &log.superblock, &self.target);
                 let found = found.map_err(|error| log.failure(&error))?;
-                let Some((tree, bounds)) = found else { return self.in_log(log) };
-                let end =
-                    bounds.hi.as_ref().map_or("the end".into(), |hi| betr_cli::show::key(tree, hi));
-                let lo = betr_cli::show::key(tree, &bounds.lo);
-                io.note(&format!("{}: {} holds keys from {lo} to {end}", log.name(), self.target))?;
-                Wanted::Keys(tree, bounds.lo, bounds.hi)
+                let Some((tree, shown)) = found else { return self.in_log(log) };
+                let show = |key: &Key| betr_cli::show::key(tree, key);
+                for Bounds { lo, hi } in &shown {
+                    let (lo, end) = (show(lo), hi.as_ref().map_or("the end".into(), show));
+                    let (name, target) = (log.name(), &self.target);
+                    io.note(&format!("{name}: {target} holds keys from {lo} to {end}"))?;
+                }
+                if shown.len() == PATHS_MAX {
+                    io.note(&format!("{}: there may be more such ranges", log.name()))?;
+                }
+                Wanted::Keys(tree, shown)
             }
         })
     }
@@ -130,13 +138,10 @@ impl Wanted {
     fn is_in(&self, told: &Event<'_>) -> bool {
         match self {
             Wanted::Record(lsn) => told.record.lsn <= *lsn && *lsn < told.record.next_lsn(),
-            Wanted::Keys(tree, lo, Some(hi)) => told
-                .touched
-                .iter()
-                .any(|touched| touched.tree == *tree && touched.lo < *hi && touched.hi > *lo),
-            Wanted::Keys(tree, lo, None) => {
-                told.touched.iter().any(|touched| touched.tree == *tree && touched.hi > *lo)
-            }
+            Wanted::Keys(tree, ranges) => told.touched.iter().any(|touched| {
+                let meets = |keys: &Bounds| keys.is_below_end(&touched.lo) && touched.hi > keys.lo;
+                touched.tree == *tree && ranges.iter().any(meets)
+            }),
             Wanted::Path(_, Some(zone)) if told.touches_zone(*zone) => true,
             Wanted::Path(names, _) => {
                 // The record renamed the path or one of its parents.

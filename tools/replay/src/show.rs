@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use betr_cli::{Exit, Failure, Io, json, show, words};
 use betr_core::address::Address;
-use betr_core::format::{Action, Record, RecordMessage};
+use betr_core::format::{Action, Bounds, Record, RecordMessage};
 use betr_core::ids::Lsn;
 use betr_core::text::Printable;
 use betr_offline::history::Event;
@@ -99,8 +99,10 @@ fn contents(message: &RecordMessage) -> Vec<String> {
             vec![words::value(*tree, key, bytes)]
         }
         RecordMessage::Point(_, _, Action::Update(update)) => vec![words::update(update)],
-        RecordMessage::Clone(tree, lens) => {
-            vec![format!("of the keys that begin with {}", show::key(*tree, lens.from()))]
+        RecordMessage::Clone(tree, clone) => {
+            let Bounds { lo, hi } = clone.source();
+            let end = hi.map_or_else(|| "the end".into(), |hi| show::key(*tree, &hi));
+            vec![format!("of the keys from {} to {end}", show::key(*tree, &lo))]
         }
         RecordMessage::Unbound(_, count) => vec![format!("{count} values")],
         RecordMessage::Point(_, _, Action::Delete) | RecordMessage::RangeDelete(..) => Vec::new(),
@@ -112,7 +114,7 @@ fn document(told: &Event<'_>) -> Value {
     let messages = told.touched.iter().zip(&told.record.messages).map(|(touched, message)| {
         let value = match message {
             RecordMessage::Point(_, _, action) => Some(json::hex(action.value())),
-            RecordMessage::Clone(_, lens) => Some(json::hex(lens.from())),
+            RecordMessage::Clone(_, clone) => Some(json::hex(&clone.source().lo)),
             RecordMessage::RangeDelete(..) | RecordMessage::Unbound(..) => None,
         };
         json!({

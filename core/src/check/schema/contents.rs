@@ -8,12 +8,20 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::super::{Code, Finding};
+use super::entries::Shown;
 use crate::error::{Place, Result};
 use crate::format::limits::{FILE_BLOCK, FILE_MAX};
-use crate::format::{Key, data_key, parse_data_key};
+use crate::format::{Bounds, Key, Lens, data_key, parse_data_key, prefix_end};
 use crate::ids::*;
 use crate::store::Store;
-use crate::tree::KeyScan;
+use crate::tree::{KeyScan, Sum};
+
+/// 8 bytes of a key: a data zone.
+const ZONE_BYTES: usize = 8;
+/// 8 bytes of a key: the number of a block.
+const BLOCK_BYTES: usize = 8;
+/// 16 bytes: a key of a data zone.
+const DATA_KEY_MIN: usize = ZONE_BYTES + BLOCK_BYTES;
 
 /// The state of contents, and the findings.
 #[derive(Default)]
@@ -22,8 +30,8 @@ pub(super) struct Contents {
     last: Option<(Key, Stated, u64)>,
     /// The inode fields of files with data zones.
     stated: HashMap<ZoneId, Stated>,
-    /// The extents of contents in data zones.
-    reaches: BTreeMap<ZoneId, Reach>,
+    /// The contents of data zones.
+    reaches: BTreeMap<ZoneId, Blocks>,
     /// Number of values so far.
     pub blocks: u64,
     /// Findings, with their keys.
@@ -64,13 +72,66 @@ pub(super) struct Stray {
     pub size: u64,
 }
 
-/// The end and number of blocks in a data zone.
-#[derive(Default)]
-struct Reach {
+/// The end and number of blocks in a data zone, or in a part of the index that is seen through a lens.
+#[derive(Clone, Default)]
+pub(in crate::check) struct Blocks {
     end: u64,
-    blocks: u64,
+    count: u64,
     /// Whether there is an entry that cannot be a block.
     is_odd: bool,
+    /// The lengths of the shortest and the longest key.
+    keys: Option<(usize, usize)>,
+}
+
+impl Blocks {
+    /// The number of keys.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether all keys are blocks of the data zone that `bounds` are in.
+    pub(super) fn are_of_one_file(&self, bounds: &Bounds) -> bool {
+        let zone = bounds.lo.get(..ZONE_BYTES).and_then(prefix_end);
+        let within = zone.zip(bounds.hi.as_ref()).is_some_and(|(end, hi)| *hi <= end);
+        within && self.keys.is_none_or(|lengths| lengths == (DATA_KEY_MIN, DATA_KEY_MIN))
+    }
+}
+
+impl Sum for Blocks {
+    fn add(&mut self, key: &[u8], len: usize) {
+        let (least, most) = self.keys.unwrap_or((key.len(), key.len()));
+        self.keys = Some((least.min(key.len()), most.max(key.len())));
+        self.count = self.count.saturating_add(1);
+        let block = parse_data_key(key).filter(|_| is_block(len));
+        match block.and_then(|(_, block)| end_of(block, len)) {
+            Some(end) => self.end = self.end.max(end),
+            None => self.is_odd = true,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn join(&mut self, other: &Blocks) {
+        self.end = self.end.max(other.end);
+        self.count = self.count.saturating_add(other.count);
+        self.is_odd |= other.is_odd;
+        self.keys = match (self.keys, other.keys) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
+    }
+
+    /// A lens leaves the number of a block alone; where it does not, keys of no file are made of them.
+    fn seen_through(self, lens: &Lens) -> Blocks {
+        let (from, to) = (lens.from().len(), lens.to().len());
+        let keys = self.keys.map(|(least, most)| match least >= from + BLOCK_BYTES {
+            true => (least - from + to, most - from + to),
+            false => (0, 0),
+        });
+        Blocks { keys, ..self }
+    }
 }
 
 impl Contents {
@@ -103,7 +164,7 @@ impl Contents {
             place.and_then(|(prefix, block)| Some((zone_of(prefix)?, block)))
         {
             let reach = self.reaches.entry(zone).or_default();
-            reach.blocks += 1;
+            reach.count += 1;
             match end_of(block, len).filter(|_| is_block(len)) {
                 Some(end) => reach.end = reach.end.max(end),
                 None => reach.is_odd = true,
@@ -120,12 +181,25 @@ impl Contents {
         self.judge(key, len, size);
     }
 
+    /// Adds blocks of the file with a data zone, which the first of their keys names.
+    pub(super) fn add_blocks(&mut self, first: &[u8], blocks: &Blocks) {
+        self.blocks = self.blocks.saturating_add(blocks.count);
+        if let Some(zone) = first.get(..ZONE_BYTES).and_then(zone_of) {
+            self.reaches.entry(zone).or_default().join(blocks);
+        }
+    }
+
     /// Ends the walk: scans data zones again that exceed their files. Returns all findings in key order.
-    pub(super) fn end(&mut self, store: &Store, findings: &mut Vec<Finding>) -> Result<()> {
+    pub(super) fn end(
+        &mut self,
+        store: &Store,
+        shown: &Shown,
+        findings: &mut Vec<Finding>,
+    ) -> Result<()> {
         self.end_file();
         let reaches = std::mem::take(&mut self.reaches);
         let holes = self.stated.iter().filter_map(|(zone, stated)| {
-            let blocks = reaches.get(zone).map_or(0, |reach| reach.blocks);
+            let blocks = reaches.get(zone).map_or(0, |reach| reach.count);
             stated.lacks(blocks).map(|all| (Key::copied(&zone.0.to_be_bytes()), blocks, all))
         });
         self.unflagged.extend(holes);
@@ -134,6 +208,9 @@ impl Contents {
             let size = self.stated.get(&zone).map(|stated| stated.size);
             match size.is_some_and(|size| reach.end <= size) && !reach.is_odd {
                 true => Ok(()),
+                false if reach.keys.is_some() => {
+                    self.judge_shown(store, shown, (zone, &reach), size)
+                }
                 false => self.judge_zone(store, zone, size),
             }
         });
@@ -142,6 +219,37 @@ impl Contents {
         self.strays.sort_by(|a, b| a.first.cmp(&b.first));
         findings.extend(self.findings.drain(..).map(|(_, finding)| finding));
         result
+    }
+
+    /// Judges the contents of a data zone, parts of which are seen through a lens: as a whole, if all are blocks.
+    fn judge_shown(
+        &mut self,
+        store: &Store,
+        shown: &Shown,
+        (zone, blocks): (ZoneId, &Blocks),
+        size: Option<u64>,
+    ) -> Result<()> {
+        let prefix = zone.0.to_be_bytes().to_vec();
+        let (key, count, end) = (data_key(&prefix, 0), blocks.count, blocks.end);
+        if blocks.is_odd {
+            let keys = Bounds { lo: Key::copied(&prefix), hi: prefix_end(&prefix) };
+            for (key, len) in shown.keys(store, &keys, count)? {
+                self.judge(&key, len, size);
+            }
+            return Ok(());
+        }
+        let detail = match size {
+            Some(size) => {
+                self.short.insert(prefix, (end, size));
+                format!("{count} blocks that end at {end}, of a file of {size} bytes")
+            }
+            None => {
+                self.strays.push(Stray { first: key.clone(), prefix, size: end });
+                format!("no file has these {count} blocks")
+            }
+        };
+        self.add(Code::DataWrong, &key, detail);
+        Ok(())
     }
 
     fn judge_zone(&mut self, store: &Store, zone: ZoneId, size: Option<u64>) -> Result<()> {

@@ -1,13 +1,20 @@
-//! The entries of both indexes, and their sources.
+//! The entries of both indexes, and their sources. What is seen through a lens is summed up, since other paths lead to
+//! the same nodes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+use super::contents::Blocks;
 use super::leaves::NextLeaf;
-use crate::error::Result;
+use crate::error::{Error, Fault, Place, Result};
 use crate::format::*;
 use crate::ids::*;
 use crate::store::Store;
-use crate::tree::{KeyScan, Scan};
+use crate::tree::{KeyScan, Scan, Sums};
+
+/// 1,048,576 keys, in some 100 MiB: a sound volume has none behind lenses that are no block's of a file.
+const ODD_KEYS_MAX: u64 = 1 << 20;
 
 /// A source of the entries of both indexes, leaf by leaf, with pending messages applied.
 pub(in crate::check) trait Source: Sync {
@@ -18,7 +25,7 @@ pub(in crate::check) trait Source: Sync {
     fn metadata(&self, store: &Store, leaf: NextLeaf) -> Result<Vec<Entry>>;
 
     /// The keys of a leaf of the data index, with the lengths of their values.
-    fn data(&self, store: &Store, leaf: NextLeaf) -> Result<Vec<(Key, usize)>>;
+    fn data(&self, store: &Store, leaf: NextLeaf) -> Result<Vec<Stored>>;
 }
 
 /// Reads from the trees, with the cache.
@@ -36,13 +43,69 @@ impl Source for Scanned {
         Ok(entries)
     }
 
-    fn data(&self, store: &Store, NextLeaf { bounds, .. }: NextLeaf) -> Result<Vec<(Key, usize)>> {
+    fn data(&self, store: &Store, NextLeaf { bounds, .. }: NextLeaf) -> Result<Vec<Stored>> {
         let mut scan = KeyScan::new(TreeId::Data, bounds.lo, bounds.hi);
         let mut keys = Vec::new();
-        while let Some(found) = scan.next(store)? {
-            keys.push(found);
+        while let Some((key, len)) = scan.next(store)? {
+            keys.push(Stored::Block(key, len));
         }
         Ok(keys)
+    }
+}
+
+/// What the data index has.
+pub(in crate::check) enum Stored {
+    /// A key, and the length of its value.
+    Block(Key, usize),
+    /// Blocks of one file that are seen through a lens, from this key on.
+    Shown(Key, Box<Blocks>),
+}
+
+impl Stored {
+    /// Its first key.
+    pub(super) fn key(&self) -> &Key {
+        match self {
+            Stored::Block(key, _) | Stored::Shown(key, _) => key,
+        }
+    }
+}
+
+/// The parts of the data index that are seen through a lens.
+pub(super) struct Shown {
+    sums: Sums<Blocks>,
+    /// The number of keys that may still be read one by one.
+    left: AtomicU64,
+}
+
+impl Shown {
+    pub(super) fn new() -> Shown {
+        Shown { sums: Sums::new(TreeId::Data), left: AtomicU64::new(ODD_KEYS_MAX) }
+    }
+
+    /// The sum over a part, or its keys where it is not blocks of one file.
+    pub(super) fn part(&self, store: &Store, bounds: Bounds) -> Result<Vec<Stored>> {
+        let blocks = self.sums.of_shown(store, &bounds)?;
+        if blocks.are_of_one_file(&bounds) {
+            return Ok(vec![Stored::Shown(bounds.lo, Box::new(blocks))]);
+        }
+        let keys = self.keys(store, &bounds, blocks.count())?.into_iter();
+        Ok(keys.map(|(key, len)| Stored::Block(key, len)).collect())
+    }
+
+    /// Some keys one by one, of which there are `count`, and the lengths of their values.
+    pub(super) fn keys(
+        &self,
+        store: &Store,
+        keys: &Bounds,
+        count: u64,
+    ) -> Result<Vec<(Key, usize)>> {
+        let spend = |left: u64| left.checked_sub(count);
+        if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_err() {
+            let text = format!("more than {ODD_KEYS_MAX} keys behind lenses that are of no block");
+            let place = Place::Key(TreeId::Data, keys.lo.to_vec());
+            return Err(Error::corrupt(place, Fault::Missing(text)));
+        }
+        self.sums.keys(store, keys)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Scans a whole tree, leaf by leaf in key order. Several leaves are read and decoded at once, on all cores, before the
+//! Scans a whole tree, leaf by leaf in key order, but for what is seen through a lens. Several leaves are read and decoded at once, on all cores, before the
 //! consumer needs them.
 //!
 //! At most two groups of leaves are in memory besides the one being consumed. Over a device that wants one call after
@@ -14,20 +14,21 @@ use rayon::prelude::*;
 use crate::error::Result;
 use crate::format::{Bounds, Key};
 use crate::ids::*;
-use crate::node::{Child, Node};
 use crate::store::Store;
-use crate::tree::parent_of_leaf;
+use crate::tree::{Stretch, stretch};
 
 /// 128 leaves: advised to the kernel before they are read.
 const ANNOUNCED: usize = 128;
 
-/// The next leaf.
+/// The next leaf, or the node below an edge with a lens.
 #[derive(Clone, Debug)]
 pub(in crate::check) struct NextLeaf {
     /// Its id.
     pub id: NodeId,
-    /// Its key bounds, as its parent states.
+    /// Its key bounds, as its parent states; above the lens, if there is one.
     pub bounds: Bounds,
+    /// Whether it is seen through a lens.
+    pub is_shown: bool,
 }
 
 /// The entries of a tree in order, as read by a function of its leaves.
@@ -104,7 +105,7 @@ impl<'s, T: Send + 's> Leaves<'s, T> {
     }
 }
 
-/// The leaves of a tree, in order. Those below one parent are known at a time.
+/// The leaves of a tree, in order, each at most once. Those below one parent are known at a time.
 struct InOrder<'s> {
     store: &'s Store,
     tree: TreeId,
@@ -118,20 +119,23 @@ impl InOrder<'_> {
         InOrder { store, tree, known: VecDeque::new(), next: Some(Key::default()) }
     }
 
-    fn below_next_parent(&mut self, from: &Key) -> Result<()> {
-        let parent = parent_of_leaf(self.store, self.tree, from)?;
-        self.next = parent.bounds().hi.clone();
-        match &*parent {
-            Node::Leaf(leaf) => {
-                self.known.push_back(NextLeaf { id: leaf.id, bounds: leaf.bounds.clone() });
+    fn next_stretch(&mut self, from: &Key) -> Result<()> {
+        match stretch(self.store, self.tree, from)? {
+            Stretch::Root(id) => {
+                self.next = None;
+                self.known.push_back(NextLeaf { id, bounds: Bounds::default(), is_shown: false });
             }
-            Node::Internal(internal) => {
-                let all = internal.children().iter().enumerate();
-                let leaf = |(at, child): (usize, &Child)| NextLeaf {
-                    id: child.id,
-                    bounds: internal.child_bounds(at),
-                };
-                self.known.extend(all.map(leaf));
+            Stretch::Shown(id, bounds) => {
+                self.next.clone_from(&bounds.hi);
+                self.known.push_back(NextLeaf { id, bounds, is_shown: true });
+            }
+            Stretch::Parent(node) => {
+                self.next.clone_from(&node.bounds.hi);
+                for at in node.child_for(from)..node.children().len() {
+                    let child = &node.children()[at];
+                    let (id, is_shown) = (child.id, child.lens.is_some());
+                    self.known.push_back(NextLeaf { id, bounds: node.child_bounds(at), is_shown });
+                }
             }
         }
         Ok(())
@@ -144,7 +148,7 @@ impl Iterator for InOrder<'_> {
     fn next(&mut self) -> Option<Result<NextLeaf>> {
         while self.known.is_empty() {
             let from = self.next.take()?;
-            if let Err(error) = self.below_next_parent(&from) {
+            if let Err(error) = self.next_stretch(&from) {
                 return Some(Err(error));
             }
         }

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::thread;
 
 use self::contents::{Contents, Stated, Stray};
-pub(super) use self::entries::{Brief, Entry, Said, Scanned, Source};
+use self::entries::Shown;
+pub(super) use self::entries::{Brief, Entry, Said, Scanned, Source, Stored};
 use self::leaves::Leaves;
 pub(super) use self::leaves::NextLeaf;
 use super::correction::Correction;
@@ -170,12 +171,15 @@ impl<'s> Schema<'s> {
     /// Walks both indexes.
     fn walk(&mut self, walk: &Walk<'_>, progress: &mut dyn Progress) -> Result<()> {
         let Walk { volume, source, at_once, leaves } = *walk;
-        let store = volume.store();
+        let (store, shown) = (volume.store(), Shown::new());
         let contents = thread::scope(|scope| {
             let announce = |leaf: &NextLeaf| source.announce(leaf);
             let read = |store: &Store, leaf| source.metadata(store, leaf);
             let metadata = Leaves::new(scope, store, TreeId::Metadata, at_once, announce, read);
-            let read = |store: &Store, leaf| source.data(store, leaf);
+            let read = |store: &Store, leaf: NextLeaf| match leaf.is_shown {
+                true => shown.part(store, leaf.bounds),
+                false => source.data(store, leaf),
+            };
             let data = Leaves::new(scope, store, TreeId::Data, at_once, announce, read);
             self.walk_in_step(metadata, data, leaves, progress)
         })?;
@@ -187,7 +191,7 @@ impl<'s> Schema<'s> {
         self.check_zones();
         self.check_small();
         self.check_reach();
-        let settled = self.contents.end(store, &mut self.report.findings);
+        let settled = self.contents.end(store, &shown, &mut self.report.findings);
         self.report.counts.file_blocks += self.contents.blocks;
         for key in std::mem::take(&mut self.contents.impossible) {
             self.mend(Correction::Drop(TreeId::Data, key));
@@ -203,7 +207,7 @@ impl<'s> Schema<'s> {
     fn walk_in_step(
         &mut self,
         mut metadata: Leaves<Entry>,
-        mut data: Leaves<(Key, usize)>,
+        mut data: Leaves<Stored>,
         all: u64,
         progress: &mut dyn Progress,
     ) -> Result<Result<()>> {
@@ -216,15 +220,18 @@ impl<'s> Schema<'s> {
         };
         let mut owner: Option<Key> = None;
         let contents = loop {
-            let (key, len) = match data.take() {
+            let stored = match data.take() {
                 Ok(Some(value)) => value,
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             };
-            while let Some(entry) = metadata.take_if(|entry| entry.key <= key)? {
+            while let Some(entry) = metadata.take_if(|entry| entry.key <= *stored.key())? {
                 self.metadata(entry, &mut owner);
             }
-            self.contents.add_value(&key, len);
+            match &stored {
+                Stored::Block(key, len) => self.contents.add_value(key, *len),
+                Stored::Shown(first, blocks) => self.contents.add_blocks(first, blocks),
+            }
             show(metadata.done() + data.done());
         };
         while let Some(entry) = metadata.take()? {

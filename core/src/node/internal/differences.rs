@@ -11,12 +11,15 @@ pub struct SlicePlace {
 }
 
 impl Internal {
-    /// All slices that their children have not taken, each with its hash.
-    pub fn slices(&self) -> impl Iterator<Item = (SlicePlace, Hash)> + '_ {
+    /// All slices that their children have not taken, each with the lower bound of the child and its hash.
+    pub fn slices(&self) -> impl Iterator<Item = (SlicePlace, &Key, Hash)> + '_ {
         self.runs.iter().enumerate().flat_map(move |(at, run)| {
             let slices = run.reference.slices.iter().enumerate();
             slices.filter(|(_, slice)| self.is_live(run, usize::from(slice.child))).map(
-                move |(slice, reference)| (SlicePlace { run: at, slice }, reference.section.hash),
+                move |(slice, reference)| {
+                    let child = &self.children[usize::from(reference.child)];
+                    (SlicePlace { run: at, slice }, &child.pivot, reference.section.hash)
+                },
             )
         })
     }

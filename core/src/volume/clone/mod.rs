@@ -9,16 +9,14 @@
 //! checkpoint before the group, as before any group. And all late-bound values that the source has are bound by earlier
 //! groups.
 
-use std::sync::Arc;
-
 use super::checkpoint::Continued;
 use super::commit::{Draft, Durability};
 use super::reserve::{Claim, path_need};
 use super::trees::Trees;
-use super::{Access, Content, Volume};
-use crate::error::{Error, Fault, Place, Result};
+use super::{Access, Volume};
+use crate::error::{Error, Result};
 use crate::format::limits::{FANOUT, KEY_MAX};
-use crate::format::{CHILD_BYTES, Features, HoldsRoot, Lens, Record, are_apart, clones};
+use crate::format::{CHILD_BYTES, Features, RangeClone, Record, are_apart, clones};
 use crate::ids::*;
 use crate::space::Need;
 use crate::tree::{self, Scan};
@@ -35,7 +33,7 @@ pub(super) struct Splice {
     tree: TreeId,
     /// The height of the nodes that have the two ranges.
     height: Height,
-    lens: Arc<Lens>,
+    clone: RangeClone,
 }
 
 impl Volume {
@@ -59,22 +57,19 @@ impl Volume {
     }
 
     /// Refuses clones that cannot be made.
-    fn check_clones(&self, wanted: &[(TreeId, Lens)]) -> Result<()> {
+    fn check_clones(&self, wanted: &[(TreeId, RangeClone)]) -> Result<()> {
         let misuse = |text: &str| Err(Error::Misuse(format!("a range cannot be cloned: {text}")));
-        if self.content() != Content::Keys {
-            return misuse("a file system shares no nodes yet");
+        if !wanted.iter().all(|(tree, _)| self.content().can_share(*tree)) {
+            return misuse("a file system shares nodes of its data index alone");
         }
-        if self.superblock.holds != HoldsRoot::default() {
-            return misuse("a volume with snapshots shares no nodes yet");
-        }
-        if !are_apart(wanted.iter().map(|(tree, lens)| (*tree, lens))) {
+        if !are_apart(wanted.iter().map(|(tree, clone)| (*tree, clone))) {
             return misuse("two clones of one operation overlap");
         }
-        for (tree, lens) in wanted {
-            let new = lens.range_above();
+        for (tree, clone) in wanted {
+            let new = clone.destination();
             let mut scan = Scan::few(*tree, new.lo.clone(), new.hi.clone());
             if self.advance(&mut scan)?.is_some() {
-                return misuse("there are keys with the new prefix");
+                return misuse("there are keys where the new ones would be");
             }
         }
         Ok(())
@@ -84,7 +79,7 @@ impl Volume {
     /// together.
     fn carve_clones(
         &mut self,
-        wanted: &[(TreeId, Lens)],
+        wanted: &[(TreeId, RangeClone)],
         continued: Continued,
         mut find_room: impl FnMut(&mut Volume, Need) -> Result<()>,
     ) -> Result<Vec<Splice>> {
@@ -108,14 +103,14 @@ impl Volume {
 
     fn carve_once(
         &mut self,
-        wanted: &[(TreeId, Lens)],
+        wanted: &[(TreeId, RangeClone)],
         continued: Continued,
     ) -> Result<Vec<Splice>> {
         let mut splices = Vec::with_capacity(wanted.len());
-        for (tree, lens) in wanted {
-            let ranges = [&lens.range_below(), &lens.range_above()];
+        for (tree, clone) in wanted {
+            let ranges = [&clone.source(), &clone.destination()];
             let height = self.carve_apart(*tree, ranges, continued)?;
-            splices.push(Splice { tree: *tree, height, lens: Arc::new(lens.clone()) });
+            splices.push(Splice { tree: *tree, height, clone: clone.clone() });
         }
         Ok(splices)
     }
@@ -125,8 +120,8 @@ impl Volume {
     fn check_splices(&mut self, splices: &[Splice]) -> Result<Need> {
         let store = &mut self.trees.wait_mut().store;
         let mut counts = Vec::with_capacity(splices.len());
-        for Splice { tree, height, lens } in splices {
-            counts.push(tree::check_splice(store, (*tree, *height), lens)?);
+        for Splice { tree, height, clone } in splices {
+            counts.push(tree::check_splice(store, (*tree, *height), clone)?);
         }
         // All may be edges of one node.
         let all: usize = counts.iter().map(|(edges, _)| edges).sum();
@@ -159,8 +154,8 @@ impl Volume {
         self.superblock.features.read_only |= Features::SHARED;
         let Trees { store, balance, .. } = self.trees.wait_mut();
         store.table.share();
-        for Splice { tree, height, lens } in splices {
-            tree::splice(store, balance, (*tree, *height), lens)?;
+        for Splice { tree, height, clone } in splices {
+            tree::splice(store, balance, (*tree, *height), clone)?;
         }
         balance.end_carve();
         Ok(())
@@ -172,10 +167,6 @@ impl Volume {
         let wanted = owned(record.clones());
         if wanted.is_empty() {
             return Ok(());
-        }
-        if self.superblock.holds != HoldsRoot::default() {
-            let fault = Fault::mismatch("log of a volume with snapshots", "no range clone", "one");
-            return Err(Error::corrupt(Place::Image, fault));
         }
         // When the record was written there was space for all this besides the reserve, which the replay may use.
         let carved = self.carve_clones(&wanted, before, |volume, need| {
@@ -193,8 +184,8 @@ impl Volume {
         match carved {
             Err(error) if error.is_unreadable() && self.access == Access::ReadOnly => {
                 let (damage, _) = error.into_damage()?;
-                for (tree, lens) in wanted {
-                    let range = lens.range_above();
+                for (tree, clone) in wanted {
+                    let range = clone.destination();
                     if let Some(hi) = range.hi {
                         self.trees.wait_mut().store.lost.insert(tree, range.lo, hi, damage.clone());
                     }
@@ -205,15 +196,15 @@ impl Volume {
             Ok(splices) => {
                 self.splice(&splices)?;
                 let lost = &mut self.trees.wait_mut().store.lost;
-                wanted.iter().for_each(|(tree, lens)| lost.clone_range(*tree, lens));
+                wanted.iter().for_each(|(tree, clone)| lost.clone_range(*tree, clone));
                 Ok(())
             }
         }
     }
 }
 
-fn owned<'l>(clones: impl Iterator<Item = (TreeId, &'l Lens)>) -> Vec<(TreeId, Lens)> {
-    clones.map(|(tree, lens)| (tree, lens.clone())).collect()
+fn owned<'c>(clones: impl Iterator<Item = (TreeId, &'c RangeClone)>) -> Vec<(TreeId, RangeClone)> {
+    clones.map(|(tree, clone)| (tree, clone.clone())).collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -9,14 +10,12 @@ use bytes::Bytes;
 use super::*;
 use crate::check::{CheckOptions, check};
 use crate::device::{Device, MemoryDevice};
-use crate::format::{Action, Op, RecordMessage};
-use crate::format::{Key, prefix_end};
+use crate::format::{Action, Bounds, Key, Lens, Op, RecordMessage, prefix_end};
 use crate::random::Random;
 use crate::store::{CacheBudget, Geometry, Store};
-use crate::volume::{
-    CreateOptions, HoldChange, Mode, NonceSource, OpenOptions, Pruned, Transaction,
-};
+use crate::volume::{Content, CreateOptions, Mode, NonceSource, OpenOptions, Pruned, Transaction};
 
+mod holds;
 mod repair;
 mod replay;
 
@@ -75,13 +74,11 @@ fn assert_sound(device: &Arc<dyn Device>, name: &str) {
 
 /// The messages of a range clone, and of a range rename.
 fn cloning(source: &Key, destination: &Key, is_rename: bool) -> Option<Vec<RecordMessage>> {
-    let lens = Lens::of_ranges(destination.clone(), source.clone())?;
-    let mut messages = vec![RecordMessage::Clone(TREE, lens)];
-    if is_rename {
-        let end = prefix_end(source).unwrap();
-        messages.push(RecordMessage::RangeDelete(TREE, source.clone(), end));
-    }
-    Some(messages)
+    let clone: RangeClone = Lens::of_ranges(destination.clone(), source.clone())?.into();
+    let Bounds { lo, hi } = clone.source();
+    let gone = RecordMessage::RangeDelete(TREE, lo, hi.unwrap());
+    let messages = [RecordMessage::Clone(TREE, clone)].into_iter();
+    Some(messages.chain(is_rename.then_some(gone)).collect())
 }
 
 fn clone_range(volume: &mut Volume, source: &Key, destination: &Key) -> Result<()> {
@@ -149,25 +146,40 @@ fn clone(volume: &mut Volume, model: &mut Model, random: &mut Random) -> bool {
     {
         return false;
     }
-    let (from, to) = (Key::new(source.clone()), Key::new(destination.clone()));
-    if model.keys().any(|key| key.starts_with(&destination)) {
+    let lens = Lens::of_ranges(Key::new(destination.clone()), Key::new(source.clone())).unwrap();
+    let rest = |random: &mut Random| Key::copied(&(random.below(300) as u16).to_be_bytes());
+    let part = match random.below(3) {
+        0 => RangeClone::part(lens.clone(), rest(random), None),
+        1 => {
+            let (start, end) = (rest(random), rest(random));
+            RangeClone::part(lens.clone(), start, Some(end))
+        }
+        _ => None,
+    };
+    let clone = part.unwrap_or_else(|| lens.into());
+    let (from, to) = (clone.source(), clone.destination());
+    let message = RecordMessage::Clone(TREE, clone);
+    if model.keys().any(|key| to.contains(key)) {
         if random.below(3) == 0 {
-            let refused = clone_range(volume, &from, &to);
+            let messages = vec![message.clone()];
+            let refused =
+                volume.commit(Transaction { op: Op::Clone, wall: Time::default(), messages });
             assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
         }
-        let hi = prefix_end(&destination).unwrap();
-        commit(volume, vec![RecordMessage::RangeDelete(TREE, to.clone(), hi)]);
-        model.retain(|key, _| !key.starts_with(&destination));
+        let hi = to.hi.clone().unwrap();
+        commit(volume, vec![RecordMessage::RangeDelete(TREE, to.lo.clone(), hi)]);
+        model.retain(|key, _| !to.contains(key));
     }
     let is_rename = random.below(4) == 0;
-    commit(volume, cloning(&from, &to, is_rename).unwrap());
+    let gone = RecordMessage::RangeDelete(TREE, from.lo.clone(), from.hi.clone().unwrap());
+    commit(volume, [message].into_iter().chain(is_rename.then_some(gone)).collect());
     let cloned: Vec<_> = model
         .iter()
-        .filter(|(key, _)| key.starts_with(&source))
+        .filter(|(key, _)| from.contains(key))
         .map(|(key, value)| ([&destination[..], &key[source.len()..]].concat(), value.clone()))
         .collect();
     if is_rename {
-        model.retain(|key, _| !key.starts_with(&source));
+        model.retain(|key, _| !from.contains(key));
     }
     model.extend(cloned);
     true
@@ -612,7 +624,9 @@ fn what_cannot_be_cloned_is_refused() {
     let files: Arc<dyn Device> = Arc::new(MemoryDevice::new(8 << 20));
     let options = CreateOptions::new(*b"a file system ..", 8 << 20, nonces(0));
     let mut files = Volume::create(files, options).unwrap();
-    let refused = clone_range(&mut files, &Key::copied(b"a"), &Key::copied(b"b"));
+    let clone = Lens::of_ranges(Key::copied(b"b"), Key::copied(b"a")).unwrap().into();
+    let messages = vec![RecordMessage::Clone(TreeId::Metadata, clone)];
+    let refused = files.commit(Transaction { op: Op::Clone, wall: Time::default(), messages });
     assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
     let device: Arc<dyn Device> = filled(8 << 20, 100, SMALL);
     let mut volume = opened(&device, 1 << 30);
@@ -626,7 +640,10 @@ fn what_cannot_be_cloned_is_refused() {
         assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
     }
     let lens = |to: &[u8], from: &[u8]| {
-        RecordMessage::Clone(TREE, Lens::of_ranges(Key::copied(to), Key::copied(from)).unwrap())
+        RecordMessage::Clone(
+            TREE,
+            Lens::of_ranges(Key::copied(to), Key::copied(from)).unwrap().into(),
+        )
     };
     let wall = Time::default();
     for two in
@@ -637,11 +654,4 @@ fn what_cannot_be_cloned_is_refused() {
         assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
     }
     assert!(contents(&volume, &[], None) == before);
-    volume.change_holds(&HoldChange::Take("one".into())).unwrap();
-    let (source, destination) = (Key::copied(b"a"), Key::copied(b"b"));
-    assert!(clone_range(&mut volume, &source, &destination).is_err());
-    volume.change_holds(&HoldChange::Drop("one".into())).unwrap();
-    while volume.drop_some().unwrap() {}
-    clone_range(&mut volume, &source, &destination).unwrap();
-    assert!(volume.change_holds(&HoldChange::Take("two".into())).is_err());
 }

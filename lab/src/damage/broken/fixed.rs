@@ -65,7 +65,7 @@ pub(super) fn checkpoint_lost(bench: &mut Bench) -> Result<()> {
 }
 
 pub(super) fn features_unknown(bench: &mut Bench) -> Result<()> {
-    bench.set("super", "read-only compatible features", |_| 1)
+    bench.set("super", "read-only compatible features", |_| 2)
 }
 
 pub(super) fn superblock_lost(bench: &mut Bench) -> Result<()> {

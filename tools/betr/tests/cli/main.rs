@@ -28,6 +28,7 @@ mod progress;
 mod proof;
 mod prune;
 mod readme;
+mod reflink;
 mod reproducible;
 mod resize;
 mod round_trip;

@@ -23,8 +23,6 @@ const O_NOATIME: i32 = 0o1_000_000;
 const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
-/// The most bytes that a copy moves per change: 1 MiB.
-const COPY: u64 = 1 << 20;
 
 impl Server {
     /// Opens a file. Returns the handle, and whether the kernel may keep its cached pages.
@@ -117,7 +115,8 @@ impl Server {
         i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
     }
 
-    /// Copies between open files, and returns the number of bytes. Holes of whole blocks stay holes.
+    /// Copies between open files, and returns the number of bytes. Whole blocks at equal offsets are shared, and holes of
+    /// whole blocks stay holes.
     pub(crate) fn copy(
         &self,
         by: Caller,
@@ -126,19 +125,15 @@ impl Server {
         len: u64,
     ) -> Answer<u64> {
         let (from, to) = (self.inodes.opened(from)?, self.inodes.opened(to)?);
-        let mut done = 0;
+        let (mut done, mut shares) = (0, true);
         while done < len {
-            // Pieces end at multiples of 1 MiB in the destination, so at block boundaries.
-            let at = to_at + done;
-            let piece = (COPY - at % COPY).min(len - done);
             let copied = self.change(|fs| {
-                let bytes = fs.read(&from.object, from_at + done, piece as usize)?;
-                let copied = bytes.len() as u64;
-                if copied > 0 {
+                let [from_at, to_at] = [from_at, to_at].map(|at| at.saturating_add(done));
+                if from_at < from.object.inode().size {
                     self.settle_rights(fs, &to, Some(by).filter(|by| !by.is_root()))?;
-                    fs.write(&to.object, at, &Bytes::from(bytes))?;
                 }
-                Ok(copied)
+                let (from, to) = ((&from.object, from_at), (&to.object, to_at));
+                fs.copy_range(from, to, len - done, &mut shares)
             });
             match copied {
                 Ok(0) => break,

@@ -1,5 +1,6 @@
 //! Nodes: the path from the root, the children with their buffers, and the content of basements.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use betr_core::disk::Disk;
@@ -96,7 +97,8 @@ fn pending(head: &InternalHead) -> Vec<Live> {
 type Passed = Result<(InternalHead, usize), String>;
 
 /// The ancestors of a node from the root of its tree down, as far as they verify, each with the child index to follow.
-/// If the node itself does not verify, its key range is unknown, and it has no ancestors. There is one way (invariant 6).
+/// If the node itself does not verify, its key range is unknown, and it has no ancestors. There is one way (invariant 6);
+/// where nodes are shared, it is the first one.
 pub(super) fn ancestors(
     disk: &Disk,
     table: &Table,
@@ -106,6 +108,13 @@ pub(super) fn ancestors(
     let mut found = Vec::new();
     let Ok(wanted) = Head::read(disk, id, entry) else { return found };
     let lo = &wanted.bounds().lo;
+    if table.shares() {
+        let mut search = Search { disk, table, id, above: entry.height, seen: HashSet::new() };
+        if search.find(entry.tree.root(), Height(u8::MAX), &mut found) {
+            found.reverse();
+            return found;
+        }
+    }
     let mut at = entry.tree.root();
     while at != id && found.len() < usize::from(limits::HEIGHT_MAX) {
         let head = entry_of(table, at).and_then(|entry| Head::read(disk, at, &entry));
@@ -130,6 +139,34 @@ pub(super) fn ancestors(
         at = next;
     }
     found
+}
+
+/// A search for an edge to a node, which reads the head of each node above its height once.
+struct Search<'s> {
+    disk: &'s Disk,
+    table: &'s Table,
+    id: NodeId,
+    /// The height of the node.
+    above: Height,
+    seen: HashSet<NodeId>,
+}
+
+impl Search<'_> {
+    /// Adds the path from `at`, which is lower than `limit`, to the node, the lowest first. Returns whether there is one.
+    fn find(&mut self, at: NodeId, limit: Height, path: &mut Vec<(NodeId, Passed)>) -> bool {
+        if !self.seen.insert(at) {
+            return false;
+        }
+        let is_between = |entry: &Entry| entry.height > self.above && entry.height < limit;
+        let entry = entry_of(self.table, at).ok().filter(is_between);
+        let head = entry.and_then(|entry| Head::read(self.disk, at, &entry).ok());
+        let Some(Head::Internal(head)) = head else { return false };
+        let next = (0..head.children.len()).find(|next| {
+            let child = head.children[*next].id;
+            child == self.id || self.find(child, head.height, path)
+        });
+        next.map(|next| path.push((at, Ok((head, next))))).is_some()
+    }
 }
 
 /// The path from the root of the tree to a node: ancestors, siblings and children.

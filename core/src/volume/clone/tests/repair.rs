@@ -12,7 +12,10 @@ fn cloned(seed: u64) -> (Arc<MemoryDevice>, Model) {
     let mut volume = opened(&(device.clone() as Arc<dyn Device>), seed << 40);
     let mut random = Random::new(seed);
     let mut model = contents(&volume, &[], None);
-    for _ in 0..6 {
+    for round in 0..6 {
+        if seed % 2 == 1 && round % 2 == 1 {
+            volume.take_hold(&format!("{round}")).unwrap();
+        }
         for _ in 0..20 {
             clone(&mut volume, &mut model, &mut random);
         }

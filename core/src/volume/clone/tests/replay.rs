@@ -119,9 +119,9 @@ fn a_group_that_a_refused_clone_ended_is_flushed_by_the_next_sync() {
     let lens = Lens::of_ranges(Key::copied(b"b"), Key::copied(b"a")).unwrap();
     let too_long = put(b"c", &[0; 70_000]);
     let wall = Time::default();
-    let messages = vec![RecordMessage::Clone(TREE, lens.clone()), too_long];
+    let messages = vec![RecordMessage::Clone(TREE, lens.clone().into()), too_long];
     volume.commit(Transaction { op: Op::Raw, wall, messages }).unwrap_err();
-    let messages = vec![put(b"c", b""), RecordMessage::Clone(TREE, lens)];
+    let messages = vec![put(b"c", b""), RecordMessage::Clone(TREE, lens.into())];
     volume.commit(Transaction { op: Op::Raw, wall, messages }).unwrap_err();
     assert!(volume.has_unsynced());
     volume.end_group().unwrap();

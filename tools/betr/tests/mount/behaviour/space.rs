@@ -203,3 +203,44 @@ fn what_is_allocated_could_be_written_now() {
         fs::remove_file(mount.at("file")).unwrap();
     }
 }
+
+/// cp(1) copies by copy_file_range(2).
+#[test]
+fn a_copy_by_a_program_shares_blocks() {
+    let Some(mut mount) = Mounted::sized("", 256 * MIB) else { return };
+    if system() != System::Betr {
+        return;
+    }
+    let mut content = Random::new(9, 0).bytes(24 << 20);
+    fs::write(mount.at("file"), &content).unwrap();
+    mount.settle();
+    // The reserve of a volume that shares nodes is larger: all that is free counts.
+    let stored = |mount: &Mounted| {
+        let stat = statvfs(mount.point()).unwrap();
+        (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+    };
+    let (before, was_free) = (stored(&mount), free(&statvfs(mount.point()).unwrap()));
+    for copy in ["one", "two", "three"] {
+        said("cp", mount.point(), ["file", copy]);
+    }
+    mount.settle();
+    let taken = stored(&mount) - before;
+    assert!(taken < 4 * MIB, "{taken} bytes for three copies");
+    let file = File::options().write(true).open(mount.at("two")).unwrap();
+    file.write_all_at(b"changed", 9 << 20).unwrap();
+    drop(file);
+    let copy = |content: &[u8], name: &str| assert!(fs::read(mount.at(name)).unwrap() == content);
+    for name in ["file", "one", "three"] {
+        copy(&content, name);
+    }
+    content[9 << 20..][..7].copy_from_slice(b"changed");
+    copy(&content, "two");
+    fs::remove_file(mount.at("file")).unwrap();
+    fs::remove_file(mount.at("one")).unwrap();
+    mount.settle();
+    assert!(fs::read(mount.at("two")).unwrap() == content);
+    for name in ["two", "three"] {
+        fs::remove_file(mount.at(name)).unwrap();
+    }
+    wait_for_space(mount.point(), was_free + 12 * MIB);
+}

@@ -107,6 +107,7 @@ const LEGAL: &[(&str, &str, &str)] = &[
     ("superblock, both slots", "zone maximum", SHAPE),
     ("superblock, both slots", "zone minimum", SHAPE),
     ("superblock, both slots", "compatible features", "who does not know them ignores them"),
+    ("superblock, both slots", "read-only compatible features", "nodes may be shared, and none is"),
     ("superblock, both slots", "first group", LOG),
     ("superblock, both slots", "log epoch", LOG),
     ("superblock, both slots", "log head", LOG),

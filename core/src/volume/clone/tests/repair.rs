@@ -193,3 +193,36 @@ fn a_lost_table_or_superblock_costs_nothing() {
         }
     }
 }
+
+/// Only a snapshot shares nodes, and all superblocks are lost: it reads as before.
+#[test]
+fn a_snapshot_with_clones_survives_the_loss_of_all_superblocks() {
+    let memory = filled(16 << 20, 700, SMALL);
+    let device: Arc<dyn Device> = memory.clone();
+    let mut volume = opened(&device, 1 << 30);
+    let (a, b) = (Key::copied(b"a"), Key::copied(b"b"));
+    clone_range(&mut volume, &a, &b).unwrap();
+    volume.take_hold("one").unwrap();
+    let hold = volume.hold("one").unwrap();
+    let cache = CacheBudget { total_bytes: 64 << 10, dirty_bytes: 24 << 10 };
+    let held = |volume: &Volume| contents(&volume.open_hold(&hold, cache).unwrap(), &[], None);
+    let before = held(&volume);
+    assert_eq!(before.len(), 1400);
+    let all = RecordMessage::RangeDelete(TREE, Key::default(), Key::copied(b"c"));
+    commit(&mut volume, vec![all]);
+    volume.drain().unwrap();
+    for _ in 0..3 {
+        volume.checkpoint().unwrap();
+    }
+    assert_eq!(volume.trees.wait().store.dying(), 0);
+    drop(volume);
+    let identity = read_identity(&Disk::new(device.clone())).unwrap();
+    for slot in 0..32 {
+        let at = crate::space::slot_block(identity.ring, slot).byte();
+        device.write_at(at, &[0; 4096]).unwrap();
+    }
+    let volume = repaired(&device, "all superblocks");
+    assert!(contents(&volume, &[], None).is_empty());
+    assert!(volume.superblock().features.shares());
+    assert!(held(&volume) == before);
+}

@@ -78,22 +78,23 @@ pub(crate) fn setting(name: &str) -> Option<usize> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// `BETR_BLOCKS_MIB=64` uses an image of 64 MiB instead of 4 MiB.
+/// `BETR_BLOCKS_MIB=64` uses an image of 64 MiB instead of 4 MiB; `BETR_ROUNDS=4` damages each block in all ways, instead
+/// of one.
 #[test]
 fn whatever_block_is_damaged_the_rest_is_repaired() {
     let mib = setting("BETR_BLOCKS_MIB").unwrap_or(4) as u64;
     let image = hostile::image(mib << 20);
     let (repaired, whole) = every_block(&image, |_, _| true);
     println!("{repaired} repaired, {whole} of them without loss");
-    assert!(repaired > 150 && whole > 20, "{repaired} repaired, {whole} of them without loss");
+    assert!(repaired > 30 && whole > 10, "{repaired} repaired, {whole} of them without loss");
     // This image has long values, whose keys are stored together.
     let image = settled();
     let (repaired, whole) = every_block(&image, |_, bytes| !is_zero(bytes));
     println!("{repaired} repaired, {whole} of them without loss");
-    assert!(repaired > 40 && whole > 10, "{repaired} repaired, {whole} of them without loss");
+    assert!(repaired > 10 && whole > 2, "{repaired} repaired, {whole} of them without loss");
 }
 
-/// Nodes that several files share.
+/// Nodes that several files share. `BETR_ROUNDS=4` damages each block in all ways.
 #[test]
 fn whatever_block_of_clones_is_damaged_the_rest_is_repaired() {
     let image = cloned();
@@ -108,14 +109,16 @@ fn whatever_block_of_clones_is_damaged_the_rest_is_repaired() {
     assert!(repaired > 150 && whole > 20, "{repaired} repaired, {whole} of them without loss");
 }
 
-/// Damages the wanted blocks of an image, one at a time. Returns the number of repairs, and of those without loss.
+/// Damages the wanted blocks of an image, one at a time, each in one of the ways or more. Returns the number of repairs,
+/// and of those without loss.
 fn every_block(image: &[u8], is_wanted: impl Fn(usize, &[u8]) -> bool) -> (usize, usize) {
     let sound: Arc<dyn Device> = Arc::new(MemoryDevice::from(image.to_vec()));
     let sound = contents(&sound);
     let (mut repaired, mut whole) = (0, 0);
     let blocks = image.chunks(BLOCK_SIZE).enumerate();
     for (block, _) in blocks.filter(|(block, bytes)| is_wanted(*block, bytes)) {
-        for way in WAYS {
+        for round in 0..WAYS.len().min(rounds(1) as usize) {
+            let way = WAYS[(block + round) % WAYS.len()];
             let bytes = damaged(image, block, way);
             if bytes == image {
                 continue;

@@ -79,6 +79,8 @@ pub struct Options {
     pub flaw: Flaw,
     /// Reuse the verdict of a state that is equal in every block that was read.
     pub shortcuts: bool,
+    /// Shrink a failure to the steps that it needs.
+    pub shrinks: bool,
     /// Number of threads.
     pub threads: usize,
 }
@@ -87,7 +89,15 @@ impl Default for Options {
     fn default() -> Options {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let flaw = Flaw::None;
-        Options { states: 2000, at_least: 0, seed: 1, flaw, shortcuts: true, threads }
+        Options {
+            states: 2000,
+            at_least: 0,
+            seed: 1,
+            flaw,
+            shortcuts: true,
+            shrinks: true,
+            threads,
+        }
     }
 }
 

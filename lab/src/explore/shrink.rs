@@ -35,8 +35,9 @@ pub struct Failure {
 }
 
 pub(super) fn shrink(workload: &Workload, seed: u64, options: Options, failed: Failed) -> Failure {
+    let trials = if options.shrinks { TRIALS } else { 0 };
     let mut shrinker =
-        Shrinker { workload, seed, options, pattern: None, trials: TRIALS, states: ALL_STATES };
+        Shrinker { workload, seed, options, pattern: None, trials, states: ALL_STATES };
     let failed = match failed {
         Failed::Mishap(mut steps, mishap) => {
             steps.truncate(mishap.step + 1);

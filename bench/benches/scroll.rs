@@ -1,4 +1,4 @@
-//! The time to draw a frame in a pane of a million rows: `cargo bench -p betr-tui-inspect`. The budget of a frame is 16
+//! The time to draw a frame in a pane of a million rows: `cargo bench -p betr-bench --bench scroll`. The budget of a frame is 16
 //! ms.
 
 use betr_tui_inspect::measure::Scroll;

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use betr_core::Result;
 use betr_core::device::MemoryDevice;
-use betr_lab::explore::Random;
 use betr_core::format::{Action, Key, Op, RecordMessage};
 use betr_core::ids::{BLOCK_SIZE, Time, TreeId};
 use betr_core::space::Bitmap;
 use betr_core::store::{CacheBudget, Geometry};
 use betr_core::volume::{Content, CreateOptions, Pruned, Transaction, Volume};
+use betr_lab::explore::Random;
 
 use crate::Args;
 use crate::schedule::Schedule;
@@ -77,7 +77,7 @@ impl Operations {
 }
 
 /// Fills a volume, overwrites it, and prints what that comes to.
-pub fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     let bytes = args.gib << 30;
     let usual = Geometry::of_image(bytes);
     let geometry = args.node.map_or(usual, |kib| Geometry::new(kib << 10, usual.basement_size));

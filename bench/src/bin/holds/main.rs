@@ -3,7 +3,6 @@
 mod schedule;
 mod work;
 
-use anyhow::Result;
 use clap::Parser;
 
 /// Count the pages that checkpoints write for snapshots, for each block operation
@@ -38,6 +37,6 @@ struct Args {
     seed: u64,
 }
 
-fn main() -> Result<()> {
-    work::run(&Args::parse())
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    Ok(work::run(&Args::parse())?)
 }

@@ -7,14 +7,14 @@ const KEPT: usize = 4;
 
 /// Snapshots by kind, the oldest first.
 #[derive(Default)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     hourly: VecDeque<String>,
     daily: VecDeque<String>,
 }
 
 impl Schedule {
     /// Another hour is over, and with it a day if `daily`. The snapshot to take, and the one to drop then, if any.
-    pub fn hour(&mut self, number: u64, daily: bool) -> (String, Option<String>) {
+    pub(crate) fn hour(&mut self, number: u64, daily: bool) -> (String, Option<String>) {
         let (kind, row) = match daily {
             true => ("day", &mut self.daily),
             false => ("hour", &mut self.hourly),
@@ -26,7 +26,7 @@ impl Schedule {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.hourly.len() + self.daily.len()
     }
 }

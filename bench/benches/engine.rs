@@ -1,4 +1,4 @@
-//! What the engine's parts cost, in memory: `cargo bench -p betr-core`.
+//! What the engine's parts cost, in memory: `cargo bench -p betr-bench --bench engine`.
 //!
 //! For comparison between two states of the code, on a quiet machine; `bench/engines` compares with others.
 

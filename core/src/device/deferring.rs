@@ -1,8 +1,8 @@
 //! A device over one that may be out of space for a while, such as a sparse file on a full file system.
 //!
 //! A write that the base refuses for lack of space succeeds here, and its blocks are deferred in memory until
-//! [`Device::write_deferred`] writes them. Reads see them. Deferred data is not durable, so a flush writes it first, and fails while
-//! there is no space. This is like the volatile write cache of a disk, which may write in any order between two
+//! [`Device::write_deferred`] writes them. Reads see them. Deferred data is not durable, and a flush leaves it in memory: [`Disk::flush`](crate::disk::Disk::flush) writes it
+//! before. This is like the volatile write cache of a disk, which may write in any order between two
 //! flushes. Errors of other kinds pass through.
 
 use std::collections::BTreeMap;
@@ -72,8 +72,9 @@ impl DeferringDevice {
                 }
             };
             memory[within].copy_from_slice(&bytes[of_bytes]);
+            // Even if the rest cannot be deferred.
+            self.note_count(deferred);
         }
-        self.note_count(deferred);
         Ok(())
     }
 
@@ -149,7 +150,6 @@ impl Device for DeferringDevice {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.write_deferred()?;
         self.base.flush()
     }
 

@@ -49,7 +49,8 @@ pub trait Device: Send + Sync {
         Ok(())
     }
 
-    /// Returns when all earlier writes are durable.
+    /// Returns when all earlier writes are durable, except those that are deferred ([`Device::write_deferred`]): while
+    /// one thread waits here, writes of others may be deferred.
     fn flush(&self) -> io::Result<()>;
 
     /// The first position from `at` on that may hold a byte other than zero; `None` if all are known to be zeros.

@@ -3,7 +3,9 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use betr_core::Error;
 use betr_core::device::{DeferringDevice, Device, MemoryDevice};
+use betr_core::disk::Disk;
 use betr_core::ids::BLOCK_SIZE;
 use betr_lab::explore::devices::FaultyDevice;
 
@@ -25,7 +27,7 @@ fn what_has_no_room_is_held_until_there_is_some() {
     // The youngest counts, also where it comes when there is room again.
     deferring.write_at(2 * BLOCK + 10, b"H").unwrap();
     assert_eq!(deferring.deferred_bytes(), 2 * BLOCK_SIZE);
-    assert_eq!(deferring.flush().unwrap_err().kind(), ErrorKind::StorageFull);
+    assert_eq!(deferring.write_deferred().unwrap_err().kind(), ErrorKind::StorageFull);
     let read = |device: &dyn Device| {
         let mut found = vec![0; 2 * BLOCK_SIZE];
         device.read_at(2 * BLOCK, &mut found).unwrap();
@@ -36,7 +38,7 @@ fn what_has_no_room_is_held_until_there_is_some() {
     assert_eq!(read(&*memory)[..BLOCK_SIZE], [7; BLOCK_SIZE]);
     faulty.fill_up(false);
     deferring.write_at(2 * BLOCK + 13, b"D").unwrap();
-    deferring.flush().unwrap();
+    deferring.write_deferred().unwrap();
     let seen = read(&*memory);
     assert_eq!((&seen[9..15], &seen[4095..4098]), (&b"\x07HelD\x07"[..], &b"ab\0"[..]));
     assert_eq!(deferring.deferred_bytes(), 0);
@@ -50,4 +52,60 @@ fn no_more_is_held_than_may_be() {
     assert_eq!(beyond.unwrap_err().kind(), ErrorKind::StorageFull);
     deferring.write_at(BLOCK, &[1; 3 * BLOCK_SIZE]).unwrap();
     assert_eq!(deferring.deferred_bytes(), 4 * BLOCK_SIZE);
+}
+
+/// A write of another thread that is refused between the two steps of a flush is not among what it makes durable.
+#[test]
+fn a_flush_does_not_wait_for_what_is_deferred_meanwhile() {
+    let (memory, faulty, deferring) = full();
+    faulty.fill_up(false);
+    let racing = Arc::new(Racing { base: deferring, faulty: faulty.clone() });
+    let disk = Disk::new(racing.clone());
+    disk.write(0, &[1; BLOCK_SIZE]).unwrap();
+    disk.flush().unwrap();
+    assert_eq!(racing.base.deferred_bytes(), BLOCK_SIZE);
+    assert!(matches!(disk.flush(), Err(Error::HostFull { .. })));
+    let read = |block: u64| {
+        let mut found = vec![0; BLOCK_SIZE];
+        memory.read_at(block * BLOCK, &mut found).unwrap();
+        found
+    };
+    assert_eq!((read(0), read(1)), (vec![1; BLOCK_SIZE], vec![0; BLOCK_SIZE]));
+    faulty.fill_up(false);
+    disk.flush().unwrap();
+    assert_eq!(read(1), vec![2; BLOCK_SIZE]);
+}
+
+/// A device whose space ends during the first flush, just when another thread writes.
+struct Racing {
+    base: DeferringDevice,
+    faulty: Arc<FaultyDevice>,
+}
+
+impl Device for Racing {
+    fn len(&self) -> u64 {
+        self.base.len()
+    }
+
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.base.read_at(at, buf)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.base.write_at(at, bytes)
+    }
+
+    fn write_deferred(&self) -> std::io::Result<()> {
+        self.base.write_deferred()
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        let mut second = [0; 1];
+        self.base.read_at(BLOCK, &mut second)?;
+        if second == [0] {
+            self.faulty.fill_up(true);
+            self.base.write_at(BLOCK, &[2; BLOCK_SIZE])?;
+        }
+        self.base.flush()
+    }
 }

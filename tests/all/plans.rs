@@ -16,7 +16,7 @@ use betr_lab::explore::devices::{Call, FaultyDevice, ForkDevice, RecordingDevice
 use betr_lab::explore::{Broken, Sweep, parse, perform};
 use betr_offline::device::{PlanningDevice, Scratch};
 use betr_offline::plan::{Plan, PlanView, Standing, apply, locate, write_repair};
-use betr_tests::{clock, formatted, open, tight, tiny};
+use betr_tests::{clock, formatted, open, rounds, tight, tiny};
 
 const IMAGE: u64 = 3 << 20;
 const ALL: CheckOptions = CheckOptions::ALL;
@@ -159,7 +159,7 @@ fn sweep(base: ForkDevice, plan: &Plan, result: &[u8], seed: u64) {
     let (mut half, undo) = (0, inverse(plan));
     let mut seen: HashMap<u32, u64> = HashMap::new();
     let before = base.snapshot();
-    let sweep = Sweep { base, events: recorder.events(), seed, states: 12 };
+    let sweep = Sweep { base, events: recorder.events(), seed, states: 4 * rounds(1) as usize };
     let swept = sweep.run(|device, _| {
         let unknown = errors(&device).into_iter().find(|code| !known.contains(code));
         if let Some(code) = unknown {

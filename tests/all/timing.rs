@@ -269,7 +269,7 @@ fn the_pool_can_wait_for_itself() {
 #[test]
 fn nothing_acknowledged_is_lost_when_writing_fails() {
     let mut failures = 0;
-    for seed in 0..rounds(3) {
+    for seed in 0..rounds(1) {
         let sound = Unsteady::new(Some(seed), u64::MAX);
         let mut work = Work::new(seed, &sound);
         let first = sound.writes.load(Ordering::Relaxed);
@@ -297,5 +297,5 @@ fn nothing_acknowledged_is_lost_when_writing_fails() {
             assert!(entries(expected.volume()) == entries(&recovered), "{name}");
         }
     }
-    assert!(failures > 30, "{failures}");
+    assert!(failures > 11, "{failures}");
 }

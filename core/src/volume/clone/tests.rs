@@ -519,8 +519,9 @@ fn nodes_that_wait_to_be_freed_are_counted_beside_a_log() {
 
 #[test]
 fn a_full_volume_of_clones_can_be_emptied() {
-    for (bytes, geometry) in [(16 << 20, SMALL), (32 << 20, Geometry::of_image(32 << 20))] {
-        let device: Arc<dyn Device> = filled(bytes, 6000, geometry);
+    let volumes = [(8 << 20, 3000, SMALL), (32 << 20, 6000, Geometry::of_image(32 << 20))];
+    for (bytes, entries, geometry) in volumes {
+        let device: Arc<dyn Device> = filled(bytes, entries, geometry);
         let mut volume = opened(&device, 1 << 30);
         clone_range(&mut volume, &Key::copied(b"a"), &Key::copied(b"b")).unwrap();
         let one =
@@ -532,7 +533,7 @@ fn a_full_volume_of_clones_can_be_emptied() {
         assert!((0..).any(full));
         // Deletes of what is shared free nothing: they may be refused in the end.
         let mut deleted = 0;
-        for number in 0..6000u16 {
+        for number in 0..entries {
             let name = [b"a", b"b"][usize::from(number % 2)];
             let key = Key::new([&name[..], &number.to_be_bytes()].concat());
             match volume.commit(one(RecordMessage::Point(TREE, key, Action::Delete))) {

@@ -285,7 +285,7 @@ fn assert_can_be_emptied(device: &Arc<MemoryDevice>, name: &str) {
 #[test]
 fn what_a_nearly_full_volume_has_acknowledged_can_be_replayed() {
     // More by hand.
-    let seeds = std::env::var("BETR_SEEDS").map_or(12, |seeds| seeds.parse().unwrap());
+    let seeds = std::env::var("BETR_SEEDS").map_or(4, |seeds| seeds.parse().unwrap());
     let (mut clones, mut refused, mut on_the_way, mut for_space) = (0, 0, 0, 0);
     for seed in 0..seeds {
         let mut random = Random::new(seed);

@@ -368,7 +368,7 @@ pub(crate) struct Pages {
     /// The entries of every page that verifies.
     pub entries: Vec<(NodeId, Entry)>,
     /// The blocks of its pages.
-    pub rows: Vec<Extent>,
+    pub extents: Vec<Extent>,
     /// Whether all pages verify.
     pub whole: bool,
 }
@@ -380,7 +380,7 @@ pub(crate) fn pages(disk: &Disk, superblock: &Superblock) -> Pages {
     let entries = table::check(disk, superblock, &mut owners, &mut report);
     let of_entries = [Code::EntryWrong, Code::CounterWrong];
     let whole = report.findings.iter().all(|finding| of_entries.contains(&finding.code));
-    Pages { entries, rows: owners.rows(), whole }
+    Pages { entries, extents: owners.extents(), whole }
 }
 
 /// The place of a node.

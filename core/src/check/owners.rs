@@ -70,7 +70,7 @@ impl Owners {
     }
 
     /// The owned extents outside the fixed regions.
-    pub(super) fn rows(&self) -> Vec<Extent> {
+    pub(super) fn extents(&self) -> Vec<Extent> {
         difference(&self.owned, &self.fixed)
     }
 

@@ -5,9 +5,11 @@
 //!
 //! What a new kind needs, in this order. Most matches over [`Kind`], [`Action`] and
 //! [`RecordMessage`](super::RecordMessage) name every kind, and the compiler finds them. The others (`==`, `matches!`,
-//! `let … else`, `_ =>`) are among what these two searches in `core offline lab tools` show, the second for a kind of
+//! `let … else`, `_ =>`) are among what these searches in `core offline lab tools` show, the second for a kind of
 //! message to ranges: `grep -rnwE '(Kind|Action|RecordMessage)::(Insert|Delete|Update|Point|RangeDelete|Clone|Unbound)'`,
-//! `grep -rniE 'range.?delete|_ranges|\branges\b'`. The inspector compares a name (`query/messages.rs`).
+//! `grep -rniE 'range.?delete|_ranges|\branges\b'`. A third shows the callers of predicates, none of which names a kind:
+//! `grep -rnE '\b(decides|frees|is_range|is_clone|clones|grows_much|is_rewritten|seen_through)\('`. The inspector compares
+//! a name (`query/messages.rs`).
 //!
 //! 1. The format changes: `limits::FORMAT_VERSION`, CHANGELOG, `format/vectors`, DAMAGE.md. SPEC: its number (8), its bytes in slices (7.4) and records (9.2), its effect on a value, its growth of leaves.
 //! 2. Here: encoding and decoding; `Action::apply`, `apply_len`, `after` and `decides`; `Growth::of`.
@@ -17,7 +19,7 @@
 //!    (`node::batch`), moving to a child, and being seen through a lens (`seen_through`).
 //! 5. Room: what it takes and what it may free (`volume::reserve`); which blocked children refuse it (`tree::blocked`); which
 //!    lost values it replaces (`volume::replay`); what is refused of it (`volume::commit`), and whether it keeps space
-//!    (`volume::admission`); its ranges (`node::ranges`); what a log scan notes of it (`log::survey`).
+//!    (`volume::admission`); its ranges (`node::ranges`); what a log scan notes of it (`log::survey`), what a replay of a part of a group reads of it (`volume::moment`).
 //! 6. Checker and mender: the values it may apply to, and the repair of one that cannot be applied.
 //! 7. History, compare, redaction, dump (`messages`, `explain`, `place`), replay and the inspector: its name, its text, its JSON.
 //! 8. Tests: the models of `tests/all/engine.rs` and `lab/src/explore/model.rs`, `tests/src/fuzz`, fields × verbs, one broken image for each rule, the crash explorer.

@@ -56,7 +56,7 @@ impl Shared {
 
     /// As [`Shared::change`], without a due sync or checkpoint before: for housekeeping, which mostly has nothing to
     /// do.
-    pub fn housekeep<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
+    pub fn change_now<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
         let _writer = self.writer.lock();
         self.with_exclusive_fs(act)
     }
@@ -86,12 +86,12 @@ impl Shared {
     /// Makes a checkpoint. Most nodes are written beforehand in pieces, between changes of other threads.
     pub fn checkpoint(&self) -> Result<()> {
         for _ in 0..PRUNINGS {
-            if !self.housekeep(|fs| fs.volume.prune_some())? {
+            if !self.change_now(|fs| fs.volume.prune_some())? {
                 break;
             }
         }
         for _ in 0..WRITE_BACKS_BEFORE {
-            if !self.housekeep(|fs| fs.volume.clean_some())? {
+            if !self.change_now(|fs| fs.volume.clean_some())? {
                 break;
             }
         }
@@ -102,7 +102,7 @@ impl Shared {
     /// Changes snapshots, durably. Most nodes of a new snapshot are written beforehand in pieces.
     pub fn change_holds(&self, change: &HoldChange) -> Result<()> {
         for _ in 0..WRITE_BACKS_BEFORE {
-            if !self.housekeep(|fs| fs.volume.clean_some())? {
+            if !self.change_now(|fs| fs.volume.clean_some())? {
                 break;
             }
         }

@@ -1,7 +1,7 @@
 //! Zones (BetrFS 0.2 §4): they split before a directory outgrows C1, and merge when they are smaller than C0.
 //!
 //! A split is a transaction of its own before the operation that needs it, so that the rules hold between any two
-//! transactions. Merges wait for [`Fs::checkpoint`]. The list of zones that are too small is stored in attributes of
+//! transactions. Merges wait for a checkpoint of the file system ([`Fs::checkpoint`], [`Shared::checkpoint`](super::Shared::checkpoint)); those that the volume makes by itself merge nothing. The list of zones that are too small is stored in attributes of
 //! the orphan directory, written by the operations that make them so. A zone that does not fit into the one above is
 //! not merged.
 

@@ -209,6 +209,7 @@ pub fn difference(
     let Collected { mut found, changed, .. } = collected;
     for (id, [older, younger]) in changed {
         for (entry, part) in [(older, &mut found.older), (younger, &mut found.younger)] {
+            // Nodes of a volume without clones have one edge (invariant 6).
             part.dying += u64::from(entry.is_some_and(|entry| entry.references == 0));
             part.shares |= entry.is_some_and(|entry| entry.references != 1);
         }

@@ -54,13 +54,13 @@ impl Region {
     }
 
     /// The byte ranges of `len` bytes from `unit` on: one, or two around the end of the region.
-    pub fn rows(&self, unit: u64, len: usize) -> Vec<(u64, usize)> {
+    pub fn byte_ranges(&self, unit: u64, len: usize) -> Vec<(u64, usize)> {
         let until_end = (self.units - unit % self.units) as usize * BLOCK_SIZE;
-        let mut rows = vec![(self.byte(unit), len.min(until_end))];
+        let mut ranges = vec![(self.byte(unit), len.min(until_end))];
         if len > until_end {
-            rows.push((self.byte(0), len - until_end));
+            ranges.push((self.byte(0), len - until_end));
         }
-        rows
+        ranges
     }
 
     fn write(&self, disk: &Disk, unit: u64, bytes: &[u8]) -> Result<()> {

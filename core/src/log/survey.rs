@@ -2,7 +2,8 @@
 //!
 //! A group is valid if it verifies and all values that it binds do, or if a later group vouches for it: then the values
 //! that do not verify are lost (SPEC 9.5). Each bound extent belongs to one binding (or, for
-//! slices of a run, to bindings of one group). So nothing is read twice, even in a corrupt image.
+//! slices of a run, to bindings of one group). So no binding makes pass 1 read an extent again, even in a corrupt image; of
+//! scattered extents (SPEC 1.4) the maps are compared, not the blocks that they name.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -97,8 +97,9 @@ pub(super) fn claim(
         };
         let numbers = counted.and(&difference.older, &dead).without(&difference.younger, &gone);
         dead.retain(|dead| younger.is_some() || !live.contains(&dead.extent));
-        let rows = dead.iter().map(|dead| disk.blocks_of(dead.extent)).collect::<Result<Vec<_>>>();
-        if !dead.is_empty() && !space.claim(&rows.unwrap_or_default().concat()) {
+        let extents =
+            dead.iter().map(|dead| disk.blocks_of(dead.extent)).collect::<Result<Vec<_>>>();
+        if !dead.is_empty() && !space.claim(&extents.unwrap_or_default().concat()) {
             let why = "blocks of it belong to something else too";
             give_up(format!("snapshot '{name}' is given up: {why}"));
             continue;

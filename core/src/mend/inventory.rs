@@ -24,8 +24,8 @@ pub(super) struct Inventory {
     /// Nodes with damaged parts among those that the checker could not read.
     pub suspects: BTreeSet<NodeId>,
     /// The blocks of the allocation table.
-    pub rows: Vec<Extent>,
-    lost: BTreeMap<NodeId, Lost>,
+    pub extents: Vec<Extent>,
+    lost: BTreeMap<NodeId, LostNode>,
 }
 
 /// A node whose head verifies.
@@ -48,7 +48,7 @@ pub(super) struct Edge {
 }
 
 /// A node of the table that does not verify.
-struct Lost {
+struct LostNode {
     tree: TreeId,
     height: Height,
     why: String,
@@ -60,7 +60,7 @@ impl Inventory {
         let volume = superblock.birth.volume;
         let (mut nodes, mut lost) = (BTreeMap::new(), BTreeMap::new());
         let (mut unseen, mut suspects) = (BTreeSet::new(), BTreeSet::new());
-        let Pages { mut entries, rows, whole } = pages(disk, superblock);
+        let Pages { mut entries, extents, whole } = pages(disk, superblock);
         if !whole {
             let page = |id: &NodeId| id.0 / ENTRIES_PER_PAGE as u64;
             let pages = entries.iter().map(|(id, _)| page(id)).collect();
@@ -87,12 +87,12 @@ impl Inventory {
                 }
                 Err(error) => {
                     let (tree, height) = (entry.tree, entry.height);
-                    lost.insert(id, Lost { tree, height, why: error.to_string() });
+                    lost.insert(id, LostNode { tree, height, why: error.to_string() });
                 }
             }
         }
         let blocks = superblock.image_blocks;
-        Ok(Inventory { volume, blocks, nodes, suspects, rows, lost })
+        Ok(Inventory { volume, blocks, nodes, suspects, extents, lost })
     }
 
     /// A node id above all known ones.
@@ -103,7 +103,8 @@ impl Inventory {
         NodeId(last.map_or(0, |id| id.0.saturating_add(1)))
     }
 
-    /// Whether a node that can be shared has several edges or none, or an edge has a lens.
+    /// Whether a node that can be shared has several edges or none, or an edge has a lens: otherwise each has one
+    /// (invariant 6).
     pub(super) fn shares(&self, content: Content) -> bool {
         let mut nodes = self.nodes.values().filter(|node| content.can_share(node.tree));
         nodes.any(|node| node.entry.references != 1 || node.has_lens())

@@ -152,24 +152,24 @@ pub fn mend(
 
     let mut table = Table::empty(disk.clone(), identity.volume).sharing(shares);
     let mut space = Space::rebuilt(&disk, &superblock, spare)?;
-    space.spare(&inventory.rows);
+    space.spare(&inventory.extents);
     let (mut inflow, mut make) = (Inflow::default(), plan.make);
     let mut live = HashSet::new();
     for (id, known) in &inventory.nodes {
         let node = Node::load(&disk, identity.volume, *id, &known.entry)?;
-        let rows = blocks_of_node(&disk, known.entry.extent, &node)?;
+        let extents = blocks_of_node(&disk, known.entry.extent, &node)?;
         if !plan.keep.contains(id) {
             // The rebuild may still read it.
-            space.spare(&rows.unwrap_or_default());
+            space.spare(&extents.unwrap_or_default());
             continue;
         }
-        if rows.as_ref().is_some_and(|rows| space.claim(rows)) {
+        if extents.as_ref().is_some_and(|extents| space.claim(extents)) {
             inflow += node.inflow();
             live.extend(extents_of(known.entry.extent, &node));
             table.place(*id, known.entry)?;
         } else {
             // Another node owns these blocks, so it can only be copied.
-            space.spare(&rows.unwrap_or_default());
+            space.spare(&extents.unwrap_or_default());
             let (tree, height, bounds) = (known.tree, known.height, known.bounds.clone());
             let place = trees::Place { id: *id, from: *id, tree, height, bounds };
             make.push(Make { place, how: How::Again(None) });
@@ -212,7 +212,7 @@ pub fn mend(
         volume.put_node(make_node(&disk, &inventory, next_msn, making, &mut lost)?)?;
     }
     for tree in TreeId::ALL {
-        let lost: Vec<&Lost> = lost.iter().filter(|lost| lost.loss.tree == tree).collect();
+        let lost: Vec<&NodeLoss> = lost.iter().filter(|lost| lost.loss.tree == tree).collect();
         match shared_of(tree) {
             true => tell_shared(&lost, volume.store(), tree, &mut mended.losses)?,
             false => mended.losses.extend(lost.into_iter().map(|lost| lost.loss.clone())),
@@ -304,15 +304,15 @@ fn extents_of(extent: Extent, node: &Node) -> impl Iterator<Item = Extent> {
 
 /// The blocks of a node and of its runs; `None` if a map is damaged.
 fn blocks_of_node(disk: &Disk, extent: Extent, node: &Node) -> Result<Option<Vec<Extent>>> {
-    let mut rows = Vec::new();
+    let mut extents = Vec::new();
     for extent in extents_of(extent, node) {
         match disk.blocks_of(extent) {
-            Ok(parts) => rows.extend(parts),
+            Ok(parts) => extents.extend(parts),
             Err(Error::Corrupt(_)) => return Ok(None),
             Err(error) => return Err(error),
         }
     }
-    Ok(Some(rows))
+    Ok(Some(extents))
 }
 
 /// 65,536 losses: where clones of the log add as many, further ones are not told. A crafted log may double them each time.
@@ -346,19 +346,24 @@ fn lost_with(loss: &Loss, tree: TreeId, clone: &RangeClone) -> Option<Loss> {
 }
 
 /// A loss in a node, whose keys are as they are in it.
-struct Lost {
+struct NodeLoss {
     id: NodeId,
     height: Height,
     loss: Loss,
 }
 
 /// Adds losses of a tree whose nodes are shared, once for each path that leads to a node.
-fn tell_shared(lost: &[&Lost], store: &Store, tree: TreeId, losses: &mut Vec<Loss>) -> Result<()> {
+fn tell_shared(
+    lost: &[&NodeLoss],
+    store: &Store,
+    tree: TreeId,
+    losses: &mut Vec<Loss>,
+) -> Result<()> {
     if lost.is_empty() {
         return Ok(());
     }
     let parents = Parents::of(tree, &|id| store.node(id).map(Some))?;
-    for Lost { id, height, loss } in lost {
+    for NodeLoss { id, height, loss } in lost {
         let ranges = parents.shown(*id, *height, &loss.keys)?;
         let why = match ranges.len() {
             PATHS_MAX => format!("{}; others that share this may have lost it as well", loss.why),
@@ -376,11 +381,11 @@ fn make_node(
     inventory: &Inventory,
     next_msn: Msn,
     make: Make,
-    lost: &mut Vec<Lost>,
+    lost: &mut Vec<NodeLoss>,
 ) -> Result<Node> {
     let Make { place: trees::Place { id, from, tree, height, bounds }, how } = make;
     let mut lose = |tree, keys, pending, why: String| {
-        lost.push(Lost { id, height, loss: Loss { tree, keys, pending, why } });
+        lost.push(NodeLoss { id, height, loss: Loss { tree, keys, pending, why } });
     };
     match how {
         How::Empty => {

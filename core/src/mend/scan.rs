@@ -93,8 +93,8 @@ impl Scan<'_> {
     /// Whether all blocks of an extent are in use, as far as is known.
     fn is_used(&self, extent: Extent) -> bool {
         let Some(used) = &self.used else { return true };
-        let Ok(rows) = self.disk.blocks_of(extent) else { return false };
-        rows.iter().all(|row| (row.start.0..row.end().0).all(|block| used.get(block)))
+        let Ok(extents) = self.disk.blocks_of(extent) else { return false };
+        extents.iter().all(|part| (part.start.0..part.end().0).all(|block| used.get(block)))
     }
 
     /// Examines a block in which a head may begin.

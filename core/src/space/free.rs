@@ -100,8 +100,9 @@ impl Free {
         let least = u16::try_from(blocks).ok().filter(|least| u64::from(*least) <= REGION);
         match least.and_then(|least| self.by_longest.range((least, 0)..).next()) {
             Some((_, region)) => {
-                let rows = self.rows(u64::from(*region)).filter(|(_, count)| *count >= blocks);
-                rows.min_by_key(|(_, count)| *count).map(|(start, _)| self.beginning(start))
+                let stretches =
+                    self.stretches(u64::from(*region)).filter(|(_, count)| *count >= blocks);
+                stretches.min_by_key(|(_, count)| *count).map(|(start, _)| self.beginning(start))
             }
             // A free extent may cross regions.
             None => self.first_fit(0, blocks),
@@ -126,7 +127,7 @@ impl Free {
     pub(super) fn longest_extent(&self) -> Option<(u64, u64)> {
         let (longest, _) = self.by_longest.last()?;
         let (_, region) = self.by_longest.range((*longest, 0)..).next()?;
-        self.rows(u64::from(*region)).max_by_key(|(start, count)| (*count, u64::MAX - start))
+        self.stretches(u64::from(*region)).max_by_key(|(start, count)| (*count, u64::MAX - start))
     }
 
     /// Panics if the summaries are wrong.
@@ -144,7 +145,7 @@ impl Free {
             }
         }
         assert_eq!(self.regions.len() as u64, self.busy.len().div_ceil(REGION), "regions");
-        assert_eq!(self.by_longest, longest, "regions by their longest rows");
+        assert_eq!(self.by_longest, longest, "regions by their longest stretches");
     }
 
     fn extent(&self, region: u64) -> Range<u64> {
@@ -152,7 +153,7 @@ impl Free {
     }
 
     /// The parts of free extents in a region: start and length.
-    fn rows(&self, region: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+    fn stretches(&self, region: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.busy.clear_runs(self.extent(region))
     }
 
@@ -177,19 +178,23 @@ impl Free {
 
 /// The summary of these blocks, at most one region.
 fn sum_up(busy: &Bitmap, blocks: Range<u64>) -> Summary {
-    let (mut row, mut longest, mut first) = (0, 0, None);
+    let (mut stretch, mut longest, mut first) = (0, 0, None);
     for (free, bits) in busy.clear_words(blocks) {
         let lead = free.trailing_ones();
-        row += lead;
+        stretch += lead;
         if lead == bits {
             continue;
         }
-        first.get_or_insert(row);
-        longest = longest.max(row).max(longest_ones(free));
-        row = (free << (64 - bits)).leading_ones();
+        first.get_or_insert(stretch);
+        longest = longest.max(stretch).max(longest_ones(free));
+        stretch = (free << (64 - bits)).leading_ones();
     }
     let of = |count: u32| count as u16;
-    Summary { first: of(first.unwrap_or(row)), longest: of(longest.max(row)), last: of(row) }
+    Summary {
+        first: of(first.unwrap_or(stretch)),
+        longest: of(longest.max(stretch)),
+        last: of(stretch),
+    }
 }
 
 /// The length of the longest run of ones.
@@ -228,8 +233,8 @@ mod tests {
             sound,
             Free::check_invariants,
             &[
-                ("a row that is not there", |free| free.regions[1].longest = 1),
-                ("a row that is not counted", |free| free.regions[3].last = 0),
+                ("a stretch that is not there", |free| free.regions[1].longest = 1),
+                ("a stretch that is not counted", |free| free.regions[3].last = 0),
                 ("a region that is not listed", |free| free.by_longest.clear()),
                 ("a block that was taken unseen", |free| {
                     assert_eq!(free.busy.set(3 * REGION, 1), 1)
@@ -267,7 +272,7 @@ mod tests {
                 assert!(shortest.iter().all(fits), "{count} at {shortest:?}");
             }
             let (_, longest) = free.longest_extent().unwrap_or_default();
-            let pieces = (0..free.regions.len() as u64).flat_map(|region| free.rows(region));
+            let pieces = (0..free.regions.len() as u64).flat_map(|region| free.stretches(region));
             assert_eq!(longest, pieces.map(|(_, count)| count).max().unwrap_or(0));
         }
     }

@@ -140,10 +140,10 @@ impl Space {
     }
 
     /// Excludes these extents from allocation, as far as they are in the image.
-    pub fn spare(&mut self, rows: &[Extent]) {
-        for row in rows {
-            let start = row.start.0.min(self.blocks());
-            let end = start.saturating_add(row.blocks.into()).min(self.blocks());
+    pub fn spare(&mut self, extents: &[Extent]) {
+        for part in extents {
+            let start = part.start.0.min(self.blocks());
+            let end = start.saturating_add(part.blocks.into()).min(self.blocks());
             self.keep_out(start..end);
         }
     }
@@ -152,37 +152,37 @@ impl Space {
     /// extents that a log is going to pin.
     pub fn release_spared(&mut self, pins: &[(u64, Extent)]) {
         let mut pinned = Bitmap::new(self.blocks());
-        let rows = pins.iter().filter_map(|(_, extent)| self.disk.blocks_of(*extent).ok());
+        let extents = pins.iter().filter_map(|(_, extent)| self.disk.blocks_of(*extent).ok());
         let all = pinned.len();
-        for row in rows.flatten().filter(|row| row.end().0 <= all) {
-            pinned.set(row.start.0, row.blocks.into());
+        for part in extents.flatten().filter(|part| part.end().0 <= all) {
+            pinned.set(part.start.0, part.blocks.into());
         }
         let spared = |block: &u64| {
             self.free.busy().get(*block) && !self.used.get(*block) && !pinned.get(*block)
         };
-        let mut rows: Vec<Extent> = Vec::new();
+        let mut extents: Vec<Extent> = Vec::new();
         for block in (0..self.blocks()).filter(spared) {
-            match rows.last_mut() {
-                Some(row) if row.end().0 == block && row.blocks < u32::MAX => row.blocks += 1,
-                _ => rows.push(Extent { start: BlockNr(block), blocks: 1 }),
+            match extents.last_mut() {
+                Some(part) if part.end().0 == block && part.blocks < u32::MAX => part.blocks += 1,
+                _ => extents.push(Extent { start: BlockNr(block), blocks: 1 }),
             }
         }
-        self.freed_this_epoch.extend(rows);
+        self.freed_this_epoch.extend(extents);
     }
 
     /// Marks extents as in use. Returns false if they are outside the blocks of nodes, overlap, or are in use already.
-    pub fn claim(&mut self, rows: &[Extent]) -> bool {
-        let inside = |row: &Extent| {
-            let (start, blocks) = (row.start.0, u64::from(row.blocks));
+    pub fn claim(&mut self, extents: &[Extent]) -> bool {
+        let inside = |part: &Extent| {
+            let (start, blocks) = (part.start.0, u64::from(part.blocks));
             start.checked_add(blocks).is_some_and(|end| self.is_for_nodes(start, end))
                 && !(start..start + blocks).any(|block| self.used.get(block))
         };
-        let mut sorted = rows.to_vec();
+        let mut sorted = extents.to_vec();
         sorted.sort_unstable();
-        if !rows.iter().all(inside) || sorted.windows(2).any(|two| two[0].end() > two[1].start) {
+        if !extents.iter().all(inside) || sorted.windows(2).any(|two| two[0].end() > two[1].start) {
             return false;
         }
-        rows.iter().for_each(|row| self.reserve(row.start, row.blocks.into()));
+        extents.iter().for_each(|part| self.reserve(part.start, part.blocks.into()));
         true
     }
 

@@ -168,7 +168,7 @@ impl Space {
         self.dirty.extend(map_pages(old.image_blocks)..pages);
         (self.nodes, self.map) = (new.nodes(), new.map.clone());
         let (ring, end) = (old.ring[1], old.image_blocks);
-        let left = row(ring.0, end - ring.0);
+        let left = extent_at(ring.0, end - ring.0);
         self.used.clear(left.start.0, left.blocks.into());
         self.touch(left.start.0, left.blocks.into());
         self.freed_this_epoch.push(left);
@@ -189,7 +189,7 @@ impl Space {
         if blocks <= self.extent_max
             && let Some(start) = self.find_extent(blocks)
         {
-            let extent = row(start, blocks);
+            let extent = extent_at(start, blocks);
             self.take(extent);
             return Ok(extent);
         }
@@ -204,16 +204,16 @@ impl Space {
     /// Allocates one block.
     pub fn allocate(&mut self) -> Result<BlockNr> {
         let start = self.find_extent(1).ok_or_else(|| self.full(1))?;
-        self.take(row(start, 1));
+        self.take(extent_at(start, 1));
         Ok(BlockNr(start))
     }
 
     /// Whether `need` can be written, contiguous or scattered.
     pub fn has(&self, need: Need) -> bool {
-        let row = || {
+        let is_one = || {
             self.extent_max == u64::MAX && self.free.first_fit(self.rover, need.blocks).is_some()
         };
-        need.all() <= self.free_blocks() || (need.blocks <= self.free_blocks() && row())
+        need.all() <= self.free_blocks() || (need.blocks <= self.free_blocks() && is_one())
     }
 
     fn full(&self, blocks: u64) -> Error {
@@ -268,18 +268,18 @@ impl Space {
         let mut left = blocks;
         while left > 0 {
             let Some((start, count)) = self.free.longest_extent() else { return Err(full) };
-            let extent = row(start, count.min(left).min(self.extent_max));
+            let extent = extent_at(start, count.min(left).min(self.extent_max));
             self.free.take(start, extent.blocks.into());
             taken.push(extent);
             left -= u64::from(extent.blocks);
         }
-        let rows = taken.len();
-        for _ in 0..rows.div_ceil(MAP_EXTENTS) {
+        let extents = taken.len();
+        for _ in 0..extents.div_ceil(MAP_EXTENTS) {
             let Some(map) = self.free.first_fit(self.lowest, 1) else { return Err(full) };
             self.free.take(map, 1);
-            taken.push(row(map, 1));
+            taken.push(extent_at(map, 1));
         }
-        Ok(rows)
+        Ok(extents)
     }
 
     fn take(&mut self, extent: Extent) {
@@ -337,7 +337,7 @@ impl Space {
     }
 }
 
-fn row(start: u64, blocks: u64) -> Extent {
+fn extent_at(start: u64, blocks: u64) -> Extent {
     let blocks = u32::try_from(blocks).expect("extents are bounded by the limits of nodes");
     Extent { start: BlockNr(start), blocks }
 }
@@ -360,7 +360,7 @@ mod tests {
             let disk = Disk::new(Arc::new(MemoryDevice::new(100 * BLOCK_SIZE as u64)));
             let mut space = Space::empty(disk, &Layout::of_nodes(10, 100));
             space.reserve(BlockNr(0), 10);
-            space.take(row(20, 5));
+            space.take(extent_at(20, 5));
             space.check_invariants();
             space
         };
@@ -384,18 +384,24 @@ mod tests {
         let mut space = Space::empty(disk, &layout);
         space.reserve(BlockNr(0), 10);
         space.reserve(grown.start, grown.blocks());
-        space.take(row(998, 2));
+        space.take(extent_at(998, 2));
         let retire = |space: &mut Space, extent| {
             let retired = Retired { extent, birth: Epoch(1), owner: Owner::Node(NodeId(1)) };
             space.retire(retired, BIRTH)
         };
-        for extent in [row(8, 1), row(998, 4), row(1000, 1), row(1003, 2), row(1005, 3)] {
+        for extent in [
+            extent_at(8, 1),
+            extent_at(998, 4),
+            extent_at(1000, 1),
+            extent_at(1003, 2),
+            extent_at(1005, 3),
+        ] {
             assert!(retire(&mut space, extent).unwrap_err().is_damage(), "{extent}");
             assert!(!space.claim(&[extent]), "{extent}");
         }
-        assert!(space.check_pin(row(1005, 2)).is_err());
-        assert!(space.check_pin(row(1006, 2)).is_ok());
-        retire(&mut space, row(998, 2)).unwrap();
+        assert!(space.check_pin(extent_at(1005, 2)).is_err());
+        assert!(space.check_pin(extent_at(1006, 2)).is_ok());
+        retire(&mut space, extent_at(998, 2)).unwrap();
         space.check_invariants();
     }
 
@@ -408,7 +414,7 @@ mod tests {
         space.reserve(BlockNr(0), 10);
         let birth = Birth { epoch: Epoch(5), ..BIRTH };
         // Every second block is taken, except a few at the end.
-        let held: Vec<Extent> = (10..2600).step_by(2).map(|block| row(block, 1)).collect();
+        let held: Vec<Extent> = (10..2600).step_by(2).map(|block| extent_at(block, 1)).collect();
         held.iter().for_each(|extent| space.take(*extent));
         let free = space.free_blocks();
         let image = space.place(1000, birth).unwrap();

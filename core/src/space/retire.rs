@@ -100,9 +100,9 @@ impl Space {
         match owner.dead().filter(|_| birth <= self.newest_hold) {
             Some(_) if is_broken(Mutation::DeadForgotten) => Ok(()),
             Some(owner) if !is_broken(Mutation::HeldFreed) => {
-                let rows = self.disk.blocks_of(extent)?;
+                let extents = self.disk.blocks_of(extent)?;
                 let mut blocks = 0;
-                for part in rows {
+                for part in extents {
                     self.check_used(part, retired.owner)?;
                     blocks += part.blocks;
                 }
@@ -118,8 +118,8 @@ impl Space {
     /// Checks that a dead extent can be freed: its maps can be read, and its blocks are in use.
     pub fn check_dead(&self, dead: &Dead) -> Result<()> {
         let owner = Owner::of_dead(dead.owner);
-        let rows = self.disk.blocks_of(dead.extent)?;
-        rows.into_iter().try_for_each(|row| self.check_used(row, owner))
+        let extents = self.disk.blocks_of(dead.extent)?;
+        extents.into_iter().try_for_each(|part| self.check_used(part, owner))
     }
 
     /// Frees a dead extent that no hold keeps any more.
@@ -196,16 +196,16 @@ impl Space {
 
     /// The parts of an extent that a log group binds. Fails if the checkpoint uses one of the blocks.
     pub fn check_pin(&self, extent: Extent) -> Result<Vec<Extent>> {
-        let rows = self.disk.blocks_of(extent)?;
-        for row in &rows {
-            let (start, end) = (row.start.0, row.end().0);
+        let extents = self.disk.blocks_of(extent)?;
+        for part in &extents {
+            let (start, end) = (part.start.0, part.end().0);
             let inside = self.is_for_nodes(start, end);
             if !inside || (start..end).any(|block| self.used.get(block)) {
-                let fault = Fault::mismatch("what a log group binds", "blocks that are free", row);
-                return Err(Error::corrupt(Place::Byte(row.start.byte()), fault));
+                let fault = Fault::mismatch("what a log group binds", "blocks that are free", part);
+                return Err(Error::corrupt(Place::Byte(part.start.byte()), fault));
             }
         }
-        Ok(rows)
+        Ok(extents)
     }
 
     /// Extents that were freed while they were pinned.
@@ -255,16 +255,16 @@ impl Space {
     pub fn take_released(&mut self) -> Vec<Range<u64>> {
         let mut released = self.released.as_mut().map(std::mem::take).unwrap_or_default();
         released.sort_unstable_by_key(|extent| extent.start);
-        let mut rows: Vec<Range<u64>> = Vec::new();
+        let mut extents: Vec<Range<u64>> = Vec::new();
         for block in released.iter().flat_map(|extent| extent.start.0..extent.end().0) {
-            match rows.last_mut() {
+            match extents.last_mut() {
                 _ if self.free.busy().get(block) => {}
-                Some(row) if row.end == block => row.end += 1,
-                Some(row) if row.end > block => {}
-                _ => rows.push(block..block + 1),
+                Some(part) if part.end == block => part.end += 1,
+                Some(part) if part.end > block => {}
+                _ => extents.push(block..block + 1),
             }
         }
-        rows
+        extents
     }
 
     fn release(&mut self, extent: Extent) {

@@ -319,7 +319,7 @@ impl Store {
     }
 
     /// Whether child `at` is shared: it has several edges, or its keys are seen through a lens. What is shared never
-    /// changes.
+    /// changes. In a volume without clones nothing is (invariant 6).
     pub fn is_shared(&self, parent: &Internal, at: usize) -> Result<bool> {
         let child = &parent.children()[at];
         if !self.table.shares() || is_broken(Mutation::SharedEdited) {

@@ -109,7 +109,7 @@ impl Table {
         self.set(id, Some(Entry { references, ..entry }))
     }
 
-    /// The number of edges to node `id`; 1 for one that has not been written, unless it was set.
+    /// The number of edges to node `id`; 1 for one that has not been written, unless it was set (invariant 6).
     pub fn references(&self, id: NodeId) -> Result<u32> {
         let unwritten = || self.unwritten.get(&id).copied().unwrap_or(1);
         Ok(self.get(id)?.map_or_else(unwritten, |entry| entry.references))
@@ -155,7 +155,8 @@ impl Table {
         dying
     }
 
-    /// Removes the entry of node `id`, whose last edge was removed; returns it.
+    /// Removes the entry of node `id`, whose last edge was removed; returns it. Where nothing is shared it had no other
+    /// (invariant 6).
     pub fn remove(&mut self, id: NodeId) -> Result<Option<Entry>> {
         self.unwritten.remove(&id);
         match self.get(id)? {

@@ -3,7 +3,8 @@
 //! Dirty nodes can be written at any time. An operation or step begins only if the blocks that it may dirty are free,
 //! besides all that is set aside:
 //!
-//! - the *reserve for steps*, for draining buffers only: one path from a root to a leaf, rewritten;
+//! - the *reserve for steps*, for drains, for dropping leaves that a range delete covers, and for clones of a replay: one path
+//!   from a root to a leaf, rewritten;
 //! - the *growth* of leaves by all pending messages;
 //! - late-bound values, once more, because a recovery writes them again beside the copies that the log names;
 //! - the *reserve for deletes*: an operation that takes space leaves all of it, one that only changes entries leaves
@@ -29,7 +30,7 @@ use crate::tuning::{
 };
 
 impl Trees {
-    /// Injects the messages of a logged operation, and makes steps until all nodes are within their limits, as long as
+    /// Injects the messages of a transaction, and makes steps until all nodes are within their limits, as long as
     /// there is space. `share` is the part of the dirty budget that may stay in use.
     pub(super) fn apply(
         &mut self,
@@ -176,7 +177,7 @@ impl Volume {
     pub(super) fn find_room(&mut self, need: Need, claim: Claim) -> Result<bool> {
         let Trees { store, .. } = self.trees.wait();
         let reserve = reserve_for_deletes(store.geometry, self.superblock.image_blocks).all();
-        // What the next checkpoint writes for one operation: the dirty nodes, or the most that a step dirties.
+        // What the next checkpoint writes for one operation: the dirty nodes, but no more than what each operation leaves free.
         let path = store.checkpoint_need().all().min(self.kept_for(Claim::Frees).all());
         let mut enough = need;
         if !self.has_room(need, claim) {
@@ -262,7 +263,8 @@ impl Volume {
     }
 
     /// Drains buffers until `is_enough`, and then stops between buffers. On ordinary ground it also stops where only
-    /// the reserve is left, and leaves its changes dirty. On the reserve, everything is durable afterwards.
+    /// the reserve is left, and leaves its changes dirty. On the reserve of a volume with a log it ends with
+    /// checkpoints, until nothing is dirty.
     fn drain_until(
         &mut self,
         what: Buffers,

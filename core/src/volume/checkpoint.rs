@@ -131,7 +131,7 @@ impl Checkpoint {
 }
 
 impl Volume {
-    /// Makes every transaction so far durable. Costs one flush of the device.
+    /// Makes every transaction so far durable. Costs one flush of the device, or a checkpoint where one is due.
     pub fn sync(&mut self) -> Result<()> {
         let syncing = self.begin_sync()?;
         let waited = syncing.wait();
@@ -199,7 +199,7 @@ impl Volume {
             Syncing::Nothing => {}
             Syncing::Group(_) => self.log.flushed(),
             Syncing::Checkpoint(checkpoint) => {
-                self.take_note(*checkpoint);
+                self.start_next_epoch(*checkpoint);
                 self.punch();
             }
         }
@@ -299,7 +299,7 @@ impl Volume {
     pub(super) fn write_checkpoint(&mut self, continued: Continued) -> Result<()> {
         let checkpoint = self.prepare(continued, Pruned::All)?;
         checkpoint.wait()?;
-        self.take_note(checkpoint);
+        self.start_next_epoch(checkpoint);
         Ok(())
     }
 
@@ -416,7 +416,7 @@ impl Volume {
     }
 
     /// Starts the next epoch: the checkpoint is durable.
-    fn take_note(&mut self, checkpoint: Checkpoint) {
+    fn start_next_epoch(&mut self, checkpoint: Checkpoint) {
         let Checkpoint { superblock, identity, continued, next_epoch, .. } = checkpoint;
         self.counters.checkpoints += 1;
         (self.changed, self.latest) = (None, None);

@@ -82,7 +82,7 @@ impl Volume {
         rest: Option<&Rest>,
     ) -> Result<Vec<EndOfGroupValue>> {
         let values = Values::new(disk, self.identity.volume, &group.bindings);
-        let mut late = Late { values, rest, end_of_group: Vec::new() };
+        let mut late = GroupValues { values, rest, end_of_group: Vec::new() };
         let forgotten = usize::from(is_broken(Mutation::RecordForgotten));
         for record in &group.records[..included - forgotten.min(included)] {
             self.note_time(record.wall);
@@ -114,7 +114,7 @@ impl Volume {
     fn replay_unbound(
         &mut self,
         waiting: &mut Waiting,
-        late: &mut Late<'_>,
+        late: &mut GroupValues<'_>,
         survey: &Survey,
         (lsn, first, key, count): (Lsn, Msn, &Key, u32),
     ) -> Result<()> {
@@ -209,13 +209,13 @@ impl Volume {
 }
 
 /// The late-bound values of a group, of which perhaps not all records are replayed.
-struct Late<'g> {
+struct GroupValues<'g> {
     values: Values<'g>,
     rest: Option<&'g Rest>,
     end_of_group: Vec<EndOfGroupValue>,
 }
 
-impl Late<'_> {
+impl GroupValues<'_> {
     /// The value to show for what record `lsn` gave to `key`. A value that became obsolete within the group was never
     /// written. If records that are left out made it obsolete, the value at the end of the group is shown.
     fn shown(&mut self, lsn: Lsn, key: &Key, value: Option<Bytes>) -> Result<Option<Bytes>> {

@@ -424,7 +424,7 @@ impl Walker<'_> {
         let region = Region::of(superblock);
         let mut reader = LogReader::new(self.disk, superblock);
         while let Ok(scanned) = reader.next()? {
-            let rows = region.rows(scanned.unit, scanned.bytes.len());
+            let rows = region.byte_ranges(scanned.unit, scanned.bytes.len());
             let name = format!("log:{}", scanned.group.number);
             let part = self.add(name.clone(), Kind::Group, vec![rows], Seals::Own, Vec::new());
             self.padding(&name, scanned.padding.start, scanned.padding.end);

@@ -212,7 +212,7 @@ impl Copy<'_> {
     /// Writes bytes to the log; wraps at its end.
     fn put_rows(&self, region: Region, unit: u64, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
-        for (at, len) in region.rows(unit, bytes.len()) {
+        for (at, len) in region.byte_ranges(unit, bytes.len()) {
             let (row, behind) = rest.split_at(len);
             self.put(at, row)?;
             rest = behind;

@@ -6,6 +6,12 @@
 //! and says how to end the use. [`open`] waits only for uses that end by themselves, above all the server of a mount
 //! that was unmounted. [`create`] makes a new image that appears only when complete.
 //!
+//! Every way to a device: [`open`] and the same with other rules (`look`, `OpenImage::part` for a part of the file),
+//! [`create`] and [`create_new`] here, and [`device_of`] without a lock, for the files of plans. Callers:
+//! `grep -rnE 'image::(open|look|create|device_of)|open_(device|view|fs)\(|\.part\(' tools`. Without this module:
+//! `offline::device::scratch` (a temporary file), `dev make-broken` and `dev crash` (files that they write whole),
+//! `core/examples`, `bench` and tests.
+//!
 //! The lock is advisory and ends when the image and all its devices are dropped. A mount made after the check goes
 //! unnoticed, except on block devices, where `O_EXCL` makes the kernel refuse it. This module does not read images,
 //! except to find data that `create` would destroy.

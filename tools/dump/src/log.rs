@@ -115,7 +115,7 @@ pub(crate) fn groups(
             decoded
         })?;
         // A group may wrap around the end of the log region.
-        let rows = region.rows(scanned.unit, scanned.bytes.len());
+        let rows = region.byte_ranges(scanned.unit, scanned.bytes.len());
         if rows.len() > 1 {
             output.seen.truncate(seen);
             rows.iter().for_each(|(at, len)| output.has_shown(*at, *len as u64));

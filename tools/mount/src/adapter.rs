@@ -58,7 +58,7 @@ fn caller(request: &Request) -> Caller {
 const GENERATION: Generation = Generation(0);
 
 /// Runs an operation under the shared `requests` lock, and counts it.
-fn count<T>(
+fn run_counted<T>(
     server: &Server,
     kind: Kind,
     bytes: usize,
@@ -78,7 +78,7 @@ impl Adapter {
 
     /// Runs an operation that changes nothing.
     fn look<T>(&self, kind: Kind, node: INodeNo, act: impl FnOnce(&At) -> Answer<T>) -> Answer<T> {
-        count(&self.server, kind, 0, || act(&self.server.at(node)?))
+        run_counted(&self.server, kind, 0, || act(&self.server.at(node)?))
     }
 
     /// Runs an operation that changes something, or a sync, in this thread or through the queue in another. `of` is
@@ -105,7 +105,7 @@ impl Adapter {
     ) {
         let server = self.server.clone();
         self.write_queue.run(move || {
-            let done = count(&server, kind, bytes, || of.and_then(|of| act(&server, of)));
+            let done = run_counted(&server, kind, bytes, || of.and_then(|of| act(&server, of)));
             answer(reply, done);
         });
     }
@@ -214,7 +214,7 @@ impl Filesystem for Adapter {
         let name = name.as_bytes();
         if let Some(snapshots) = self.server.looks_above(parent, name) {
             let look = || snapshots.lookup(&self.server, parent, name);
-            return match count(&self.server, Kind::Lookup, 0, look) {
+            return match run_counted(&self.server, Kind::Lookup, 0, look) {
                 Ok(attr) => reply.entry(&snapshots::TTL, &attr, GENERATION),
                 Err(errno) => reply.error(errno),
             };
@@ -400,7 +400,7 @@ impl Filesystem for Adapter {
     ) {
         let size = size as usize;
         let read = || self.server.at(node)?.server.read_at(handle.0, offset, size);
-        data(reply, count(&self.server, Kind::Read, size, read));
+        data(reply, run_counted(&self.server, Kind::Read, size, read));
     }
 
     fn write(
@@ -475,7 +475,7 @@ impl Filesystem for Adapter {
             room(reply.add(node, next, kind, OsStr::from_bytes(name)))
         };
         let done = match self.server.above(node) {
-            Some(snapshots) => count(&self.server, Kind::Readdir, 0, || {
+            Some(snapshots) => run_counted(&self.server, Kind::Readdir, 0, || {
                 snapshots.list(&self.server, node, offset, |node, name, next| {
                     add(node, fuser::FileType::Directory, name, next)
                 })
@@ -506,7 +506,7 @@ impl Filesystem for Adapter {
             room(reply.add(attr.ino, next, name, ttl, &attr, GENERATION))
         };
         let done = match self.server.above(node) {
-            Some(snapshots) => count(&self.server, Kind::Readdir, 0, || {
+            Some(snapshots) => run_counted(&self.server, Kind::Readdir, 0, || {
                 snapshots.list_plus(&self.server, node, offset, |listed| {
                     let ListedPlus { attr, name, next } = listed;
                     add(attr, name, next, &snapshots::TTL)
@@ -545,7 +545,7 @@ impl Filesystem for Adapter {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        match count(&self.server, Kind::Statfs, 0, || self.server.room()) {
+        match run_counted(&self.server, Kind::Statfs, 0, || self.server.room()) {
             Ok(Blocks { total, free, available }) => {
                 let (block, name) = (BLOCK_SIZE as u32, limits::NAME_MAX as u32);
                 // As on btrfs, the count of inodes is 0: their number is limited only by space.

@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 use betr_cli::{Exit, ExitCodes, Failure, Io, show};
 
 use betr_core::fs::Fs;
-use log::Log;
+use log::LogTarget;
 use mountpoint::Unmounter;
 use options::Options;
 
@@ -178,7 +178,7 @@ impl Mounted {
     pub fn new(fs: Fs, name: &Path, directory: &Path) -> Result<Mounted, Failure> {
         let directory = whole(directory)?;
         let options = Options::parse(name.into(), &[], false)?;
-        let mount = live::Mount::new(fs, None, options, &directory, Log::Stderr)
+        let mount = live::Mount::new(fs, None, options, &directory, LogTarget::Stderr)
             .map_err(|error| Failure::failed(format!("{}: {error}", show::path(&directory))))?;
         let unmounter = mount.unmounter();
         let serving = Some(std::thread::spawn(move || mount.serve()));

@@ -20,8 +20,8 @@ use signal_hook::iterator::Signals;
 
 use crate::adapter::Adapter;
 use crate::background;
-use crate::log::Log;
-use crate::mountpoint::{Mounted, Unmounter, mount_at};
+use crate::log::LogTarget;
+use crate::mountpoint::{MountGuard, Unmounter, mount_at};
 use crate::options::Options;
 use crate::server::Server;
 use crate::snapshots;
@@ -56,7 +56,7 @@ pub(crate) fn serve(
     if options.snapshots {
         snapshots::check(&fs, &options)?;
     }
-    let log = if in_background { Log::System } else { Log::Stderr };
+    let log = if in_background { LogTarget::System } else { LogTarget::Stderr };
     let not_mounted = |error: std::io::Error| {
         let at = show::path(directory);
         Failure::failed(format!("{shown}: cannot be mounted at {at}: {error}"))
@@ -83,7 +83,7 @@ pub(crate) fn serve(
 pub(crate) struct Mount {
     pub server: Arc<Server>,
     session: Session<Adapter>,
-    placed: Mounted,
+    placed: MountGuard,
 }
 
 impl Mount {
@@ -92,7 +92,7 @@ impl Mount {
         image: Option<OpenImage>,
         options: Options,
         directory: &Path,
-        log: Log,
+        log: LogTarget,
     ) -> std::io::Result<Mount> {
         let server = Arc::new(Server::new(fs, image, options, directory, log));
         let root = server.shared.read(Fs::root).map_err(std::io::Error::other)?;

@@ -20,17 +20,17 @@ const FILE: &str = "betr.log";
 
 /// Destination of log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Log {
+pub(crate) enum LogTarget {
     Stderr,
     System,
 }
 
-impl Log {
+impl LogTarget {
     /// Logs an error.
     pub(crate) fn error(&self, text: &str) {
         match self {
-            Log::Stderr => eprintln!("betr: {text}"),
-            Log::System => {
+            LogTarget::Stderr => eprintln!("betr: {text}"),
+            LogTarget::System => {
                 let line = format!("<{PRIORITY}>betr[{}]: {text}", std::process::id());
                 let sent = UnixDatagram::unbound()
                     .and_then(|socket| socket.send_to(line.as_bytes(), SOCKET));

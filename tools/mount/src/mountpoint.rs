@@ -24,7 +24,7 @@ const THREADS: usize = 16;
 pub(crate) const CHANGERS: usize = THREADS / 2;
 
 /// A mount that is unmounted when this is dropped, unless it has ended.
-pub(crate) struct Mounted(Unmounter);
+pub(crate) struct MountGuard(Unmounter);
 
 /// A handle that unmounts a file system.
 #[derive(Clone)]
@@ -37,9 +37,9 @@ enum Mechanism {
     Helper(SessionUnmounter),
 }
 
-impl Mounted {
-    fn new(way: Mechanism) -> Mounted {
-        Mounted(Unmounter(Arc::new(Mutex::new(Some(way)))))
+impl MountGuard {
+    fn new(way: Mechanism) -> MountGuard {
+        MountGuard(Unmounter(Arc::new(Mutex::new(Some(way)))))
     }
 
     pub(crate) fn unmounter(&self) -> Unmounter {
@@ -66,7 +66,7 @@ impl Unmounter {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for MountGuard {
     fn drop(&mut self) {
         let _ = self.0.unmount();
     }
@@ -81,7 +81,7 @@ pub(crate) fn mount_at(
     adapter: Adapter,
     options: &Options,
     directory: &Path,
-) -> io::Result<(Session<Adapter>, Mounted)> {
+) -> io::Result<(Session<Adapter>, MountGuard)> {
     let mut config = Config::default();
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(THREADS);
@@ -89,7 +89,8 @@ pub(crate) fn mount_at(
     if rustix::process::geteuid().is_root() {
         let device = by_root(options, directory)?;
         let number = number_at(directory);
-        let placed = Mounted::new(Mechanism::Unmount { directory: directory.to_owned(), number });
+        let placed =
+            MountGuard::new(Mechanism::Unmount { directory: directory.to_owned(), number });
         let session = Session::from_fd(adapter, device, config.acl, config)?;
         return Ok((session, placed));
     }
@@ -109,7 +110,7 @@ pub(crate) fn mount_at(
     // The helper reports no reason when it fails, so `/dev/fuse` is tried first.
     OpenOptions::new().read(true).write(true).open(FUSE).map_err(no_fuse)?;
     let mut session = Session::new(adapter, directory, &config)?;
-    let placed = Mounted::new(Mechanism::Helper(session.unmount_callable()));
+    let placed = MountGuard::new(Mechanism::Helper(session.unmount_callable()));
     Ok((session, placed))
 }
 

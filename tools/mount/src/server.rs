@@ -23,7 +23,7 @@ use crate::counters::Counters;
 use crate::errno::{Answer, Errno, of_error};
 use crate::host::{Standing, standing};
 use crate::inodes::Inodes;
-use crate::log::Log;
+use crate::log::LogTarget;
 use crate::options::Options;
 use crate::snapshots::Snapshots;
 
@@ -34,7 +34,7 @@ const FREED_SHARE: u64 = 64;
 /// After 5 seconds without a change the tender drains buffers with deletes, so that the space of a large delete is
 /// free well within 30 seconds.
 const IDLE: Duration = Duration::from_secs(5);
-/// Flushes of a drain per piece, during which other requests wait; the last buffer is flushed down to its leaves first.
+/// Flushes of a drain per piece, during which other requests wait. A piece ends when its last buffer has been flushed down to its leaves.
 const RECLAIMED: u64 = 16;
 
 /// At most 100 errors are logged: with a bad device every request fails.
@@ -50,7 +50,8 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Server {
     pub shared: Shared,
     pub inodes: Inodes,
-    /// Locked shared by each request except FORGET and RELEASE, and exclusively by a rollback, which makes all handles stale.
+    /// Locked shared by each request that uses the file system, except FORGET and RELEASE, and by the tender while it
+    /// writes access times; exclusively by a rollback, which makes all handles stale.
     pub requests: RwLock<()>,
     /// A rollback is invalidating the kernel's caches.
     pub is_telling: AtomicBool,
@@ -71,7 +72,7 @@ pub(crate) struct Server {
     pub counters: Counters,
     /// Pending times of access.
     pub accesses: Mutex<HashMap<Ino, Time>>,
-    pub log: Log,
+    pub log: LogTarget,
     /// When the mount's options about times of access were last read from the list of mounts, and whether they forbid
     /// updates.
     place: Mutex<(Instant, bool)>,
@@ -124,7 +125,7 @@ impl Server {
         image: Option<OpenImage>,
         options: Options,
         directory: &Path,
-        log: Log,
+        log: LogTarget,
     ) -> Server {
         Server {
             shared: Shared::new(fs),
@@ -371,7 +372,7 @@ impl Server {
         let mut is_told = false;
         // Delete orphans that a power cut left.
         if !self.options.read_only
-            && let Err(error) = self.shared.housekeep(Fs::reap)
+            && let Err(error) = self.shared.change_now(Fs::reap)
         {
             self.failed(&error);
         }
@@ -446,12 +447,12 @@ impl Server {
                 true => {
                     last = Instant::now();
                     self.freed.store(0, Ordering::Relaxed);
-                    self.shared.housekeep(Fs::reap).and_then(|()| self.shared.checkpoint())
+                    self.shared.change_now(Fs::reap).and_then(|()| self.shared.checkpoint())
                 }
                 // While the host is full only a sync can make progress.
                 false if unsynced && full => self.shared.sync(),
                 false if unsynced => {
-                    self.shared.housekeep(Fs::reap).and_then(|()| self.shared.sync())
+                    self.shared.change_now(Fs::reap).and_then(|()| self.shared.sync())
                 }
                 false if idle => self.reclaim(next),
                 false => Ok(()),
@@ -469,7 +470,7 @@ impl Server {
     /// Drains buffers with deletes, then frees, in pieces, the blocks that dropped snapshots used. Stops after any
     /// change, which shows as a new next MSN.
     fn reclaim(&self, next: Msn) -> betr_core::Result<()> {
-        while self.shared.housekeep(reclaim_some)? {
+        while self.shared.change_now(reclaim_some)? {
             if self.due.lock().end || self.look(|fs| fs.volume().next_msn()) != next {
                 return Ok(());
             }
@@ -552,8 +553,8 @@ impl Server {
 
     /// Deletes orphans, drains, and makes a checkpoint.
     fn end_all(&self) -> betr_core::Result<()> {
-        self.shared.housekeep(Fs::reap).and_then(|()| {
-            while self.shared.housekeep(reclaim_some)? {}
+        self.shared.change_now(Fs::reap).and_then(|()| {
+            while self.shared.change_now(reclaim_some)? {}
             self.end_changes()
         })
     }
@@ -586,7 +587,7 @@ mod tests {
         let options = OpenOptions::new(Mode::ReadWrite, Box::new(|| 8));
         let fs = Fs::open(Volume::open(device, options).unwrap().0, Box::new(Time::default));
         let options = Options::parse("/image".into(), &[], false).unwrap();
-        Server::new(fs, None, options, Path::new("/mnt"), Log::Stderr)
+        Server::new(fs, None, options, Path::new("/mnt"), LogTarget::Stderr)
     }
 
     /// Whether the error flag in the image is set after an error, and whether the mount is read-only.

@@ -184,7 +184,8 @@ impl Store {
         Ok(())
     }
 
-    /// Aborts the write-back of nodes: they are dirty as before.
+    /// Aborts the write-back of nodes: they are dirty as before. Extents that they were given stay taken, since the volume
+    /// takes no more changes after an error.
     fn aborted(&mut self, nodes: &[Arc<Node>], bytes: usize, error: Error) -> Error {
         self.flights.bytes -= bytes;
         self.lock().abort_writeback(nodes);

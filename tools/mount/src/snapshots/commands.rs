@@ -88,7 +88,7 @@ impl Snapshots for OfMount<'_> {
     }
 
     fn change(&mut self, change: &HoldChange) -> betr_core::Result<()> {
-        self.0.shared.housekeep(|fs| {
+        self.0.shared.change_now(|fs| {
             fs.volume_mut().note_time(clock_now());
             Ok(())
         })?;

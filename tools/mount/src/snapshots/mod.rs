@@ -95,12 +95,12 @@ impl Tree {
 }
 
 /// Snapshots that are being dropped. When this guard is dropped, lookups find the remaining ones again.
-pub(crate) struct Going<'s> {
+pub(crate) struct Released<'s> {
     snapshots: &'s Snapshots,
     epochs: BTreeSet<Epoch>,
 }
 
-impl Going<'_> {
+impl Released<'_> {
     /// All have been dropped: releases their tags.
     pub(crate) fn dropped(self) {
         let mut known = self.snapshots.known.lock();
@@ -112,7 +112,7 @@ impl Going<'_> {
     }
 }
 
-impl Drop for Going<'_> {
+impl Drop for Released<'_> {
     fn drop(&mut self) {
         let mut known = self.snapshots.known.lock();
         known.going.retain(|epoch| !self.epochs.contains(epoch));
@@ -279,10 +279,10 @@ impl Snapshots {
 
     /// Makes the kernel forget snapshots before they are dropped. Lookups by name fail until they are dropped, or
     /// until one turns out to be in use; the error names that one.
-    pub(crate) fn let_go(&self, live: &Server, names: &[String]) -> Result<Going<'_>, String> {
+    pub(crate) fn let_go(&self, live: &Server, names: &[String]) -> Result<Released<'_>, String> {
         let holds = self.holds(live).map_err(|_| "the snapshots cannot be read".to_owned())?;
         let named: Vec<&Hold> = holds.iter().filter(|hold| names.contains(&hold.name)).collect();
-        let mut going = Going { snapshots: self, epochs: BTreeSet::new() };
+        let mut going = Released { snapshots: self, epochs: BTreeSet::new() };
         let mut known = self.known.lock();
         for hold in &named {
             if known.is_open(hold.epoch) {

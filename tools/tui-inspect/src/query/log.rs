@@ -33,14 +33,14 @@ struct Kept {
     group: u64,
     byte: u64,
     messages: u32,
-    late: Late,
+    late: LateCounts,
     /// The end of its text in `paths`.
     end: u64,
 }
 
 /// The numbers of late-bound blocks of a record.
 #[derive(Clone, Copy, Default)]
-struct Late {
+struct LateCounts {
     bound: u32,
     null: u32,
 }
@@ -70,7 +70,7 @@ impl Records {
                 break;
             }
         }
-        let mut late = Late::default();
+        let mut late = LateCounts::default();
         for part in &event.bound {
             match part.to {
                 Target::Null => late.null += part.values.count,
@@ -82,7 +82,13 @@ impl Records {
         self.add((record.lsn, record.op, record.wall), (group, byte, messages), late, &shown);
     }
 
-    fn add(&mut self, what: (Lsn, Op, Time), place: (u64, u64, u32), late: Late, paths: &str) {
+    fn add(
+        &mut self,
+        what: (Lsn, Op, Time),
+        place: (u64, u64, u32),
+        late: LateCounts,
+        paths: &str,
+    ) {
         let cut = paths.char_indices().nth(PATHS_MAX).map_or(paths.len(), |(at, _)| at);
         self.paths.push_str(&paths[..cut]);
         let ((lsn, op, wall), (group, byte, messages)) = (what, place);
@@ -107,7 +113,7 @@ impl Records {
         self.add(
             what,
             (number / 40, 0x10_0000 + number * 96, 3),
-            Late::default(),
+            LateCounts::default(),
             &format!("/some/path/of/a/file-{number}"),
         );
     }

@@ -195,13 +195,15 @@ impl Fs {
 
     /// The first step of a change of snapshots ([`Volume::begin_hold_change`]). A rollback makes all handles stale.
     pub fn begin_hold_change(&mut self, change: &HoldChange) -> Result<Option<Checkpoint>> {
-        let begun = self.volume.begin_hold_change(change)?;
-        if matches!(change, HoldChange::RollBack { .. }) {
+        let begun = self.volume.begin_hold_change(change);
+        // A rollback that fails midway has replaced the trees as well.
+        let is_replaced = begun.is_ok() || self.volume.has_failed();
+        if matches!(change, HoldChange::RollBack { .. }) && is_replaced {
             (self.live, self.small) = (Arc::default(), None);
             self.stuck.clear();
             self.changes += 1;
         }
-        Ok(begun)
+        begun
     }
 
     /// Rolls back to a snapshot, durably ([`Volume::roll_back`]). Makes all handles stale.

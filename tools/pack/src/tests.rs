@@ -138,8 +138,8 @@ fn damage_anywhere_is_found_in_what_is_unpacked() {
         assert!(secrets(&sound) > 0 && secrets(&unpacked) == 0);
         let anatomy = Anatomy::of(&sound).unwrap();
         let mut tried = 0;
-        // Scattering affects only a few parts, so a third of them suffices.
-        for part in anatomy.parts().iter().step_by(if scatter { 3 } else { 1 }) {
+        // Every other part takes 10 seconds. Scattering affects only a few, so a seventh of them suffices.
+        for part in anatomy.parts().iter().step_by(if scatter { 7 } else { 2 }) {
             // Values have no hash of their own; they are parts of a structure that has one.
             if matches!(part.kind, Kind::Bytes | Kind::MetaValue | Kind::Update) {
                 continue;
@@ -161,7 +161,7 @@ fn damage_anywhere_is_found_in_what_is_unpacked() {
             }
             tried += 1;
         }
-        assert!(tried > 50, "{tried}");
+        assert!(tried > 20, "{tried}");
     }
 }
 
@@ -175,7 +175,7 @@ fn damage_that_is_sealed_is_found_in_what_is_unpacked() {
     for (number, part) in anatomy.parts().iter().enumerate() {
         let fields = part.fields(&disk).unwrap();
         let fields = fields.iter().filter(|field| !field.bytes.is_empty());
-        for field in fields.skip(number % 7).step_by(7) {
+        for field in fields.skip(number % 17).step_by(17) {
             let damaged: Arc<dyn Device> = Arc::new(MemoryDevice::from(bytes.clone()));
             let verb = Verb::all(tried)[tried as usize % 8];
             let damage = Damage { part, bytes: field.bytes.clone(), verb, sealed: true };
@@ -192,7 +192,7 @@ fn damage_that_is_sealed_is_found_in_what_is_unpacked() {
             tried += 1;
         }
     }
-    assert!(tried > 300, "{tried}");
+    assert!(tried > 120, "{tried}");
 }
 
 #[test]

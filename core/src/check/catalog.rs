@@ -10,7 +10,8 @@
 //! 3. An image with it in `lab/src/damage/broken`; for a bad write a case in `tests/all/crafted`.
 //! 4. Tests: `tests/all/broken` (its list `TOGETHER` if it comes with another problem; its snapshot), `checks`, `tidy`,
 //!    `tools/betr/tests/cli/broken`; `BETR_BLESS=1` writes SPEC 13.1 and DAMAGE.md.
-//! 5. Lists of codes elsewhere, which `grep -rnwE 'Code::[A-Z]\w*' core/src/{check,mend} lab offline tools tests` shows;
+//! 5. Lists of codes elsewhere, which `grep -rnwE 'Code::[A-Z]\w*' core/src/{check,mend} lab offline tools tests` shows, and texts
+//!    such as `"T01"` in tests of commands and mounts, where the search is for the code;
 //!    `offline::plan::outcome` reads the letter of a code.
 
 /// The severity of a problem.

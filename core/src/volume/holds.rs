@@ -15,7 +15,7 @@ use crate::space::{DeadStack, Need};
 use crate::tuning::DROPPED_AT_ONCE;
 
 /// 16 blocks: set aside while there are holds, so that a piece of a drop can always be written. A piece that
-/// looks at one record writes at most 10 pages ([`Holds::pages_max`]); as many blocks are free again two checkpoints
+/// looks at one record writes at most 10 pages (8 by [`Holds::pages_max`], 2 by `Space::dead_pages_max`); as many blocks are free again two checkpoints
 /// later.
 pub(super) const HOLD_BLOCKS: u64 = 16;
 

@@ -17,8 +17,8 @@ use crate::tree::{self, Ordered};
 use crate::tuning::VALUES_AT_ONCE;
 
 impl Volume {
-    /// Pass 2: injects the records of the groups that pass 1 found valid; `eager` makes a checkpoint before each. Returns the number of checkpoints made on the
-    /// way, and where the replay ended if it ended before the log.
+    /// Pass 2: injects the records of the groups that pass 1 found valid; `eager` makes a checkpoint before each but the
+    /// first. Returns the number of checkpoints made on the way, and where the replay ended if it ended before the log.
     pub(super) fn replay(
         &mut self,
         survey: &Survey,

@@ -50,6 +50,9 @@ number!(
     /// An inode number; stable for the life of a file.
     Ino, u64, "");
 number!(
+    /// The tag of a cloned directory in the inode numbers of what it shares.
+    Tag, u32, "");
+number!(
     /// The height of a node; a leaf has height 0.
     Height, u8, "");
 number!(

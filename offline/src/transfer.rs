@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::compare::{Differing, DifferingEntries, Side, Touched, Unread};
 use betr_core::error::{Error, Result};
-use betr_core::format::{Action, Key, Op, RecordMessage};
+use betr_core::format::{Action, Key, NextNumbers, Op, RecordMessage};
 use betr_core::ids::*;
 use betr_core::tree::Scan;
 use betr_core::volume::{Transaction, Volume};
@@ -180,10 +180,10 @@ impl<'v> Arrival<'v> {
         self.volume.commit(Transaction { op: Op::Raw, wall: self.wall, messages }).map(drop)
     }
 
-    /// Ends the transfer; zone ids and inode numbers below these count as given out.
-    pub fn end(mut self, next_zone: ZoneId, next_ino: Ino) -> Result<()> {
+    /// Ends the transfer; numbers are given out from these on.
+    pub fn end(mut self, next: NextNumbers) -> Result<()> {
         self.flush()?;
-        let last = |next: u64| next.checked_sub(1);
-        self.volume.given(last(next_zone.0).map(ZoneId), last(next_ino.0).map(Ino))
+        self.volume.raise_numbers(next);
+        Ok(())
     }
 }

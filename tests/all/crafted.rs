@@ -116,6 +116,7 @@ fn inode(kind: FileType, ino: u64) -> Inode {
         changed: time,
         born: time,
         device: (0, 0),
+        lineage: Lineage::NONE,
         target: Vec::new(),
         parent: None,
         sparse: false,
@@ -150,8 +151,8 @@ fn directory(from: u64, name: &[u8], to: u64, back: u64) -> Vec<RecordMessage> {
 
 /// Raises the counters above the numbers that the cases use.
 fn raised(mut forge: Forge) -> Forge {
-    forge.superblock.next_zone = ZoneId(1 << 20);
-    forge.superblock.next_ino = Ino(1 << 20);
+    forge.superblock.next.zone = ZoneId(1 << 20);
+    forge.superblock.next.ino = Ino(1 << 20);
     forge
 }
 

@@ -53,8 +53,7 @@ fn superblock() -> Superblock {
         map_hash: Hash([9; 32]),
         table,
         next_node: NodeId(33),
-        next_zone: ZoneId(44),
-        next_ino: Ino(55),
+        next: NextNumbers { zone: ZoneId(44), ino: Ino(55), tag: Tag(77) },
         next_msn: Msn(66),
         zones: ZoneSizes { min: 1 << 15, max: 1 << 17 },
         wall: Time { secs: 1_700_000_000, nanos: 5 },
@@ -205,8 +204,7 @@ fn record(lsn: u64) -> Record {
         lsn: Lsn(lsn),
         op: Op::Rename,
         wall: Time { secs: -5, nanos: 999_999_999 },
-        next_zone: ZoneId(8),
-        next_ino: Ino(9),
+        next: NextNumbers { zone: ZoneId(8), ino: Ino(9), tag: Tag(10) },
         messages: vec![
             point(TreeId::Metadata, b"from", Action::Delete),
             point(TreeId::Metadata, b"to", Action::Insert(Bytes::from_static(b"value"))),
@@ -277,6 +275,10 @@ fn inode(kind: FileType) -> Inode {
         changed: time(3),
         born: time(4),
         device: (0, 0),
+        lineage: match kind {
+            FileType::Directory => Lineage { limit: Ino(1 << 33), tag: Tag(1 << 17) },
+            _ => Lineage::NONE,
+        },
         target,
         parent: (kind == FileType::Directory)
             .then(|| Parent { zone: ZoneId(6), name: b"name".to_vec() }),

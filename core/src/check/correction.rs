@@ -1,7 +1,7 @@
 //! Corrections: changes that resolve contradictions of the schema with the smallest loss. The checker proposes them,
 //! and the mender makes them.
 
-use crate::format::{FileType, Inode, Key, MetaKey, Sums};
+use crate::format::{FileType, Inode, Key, Lineage, MetaKey, NextNumbers, Sums};
 use crate::ids::*;
 
 /// A change of one of the indexes.
@@ -19,8 +19,8 @@ pub(crate) enum Correction {
     Put(Key, Vec<u8>),
     /// Sets some bytes of a value of the metadata index.
     Patch(Key, usize, Vec<u8>),
-    /// Marks these numbers, and all below them, as given out.
-    Given { zone: Option<ZoneId>, ino: Option<Ino> },
+    /// Gives out numbers only from these on.
+    Numbers(NextNumbers),
     /// Sets the size of a file to the length of its contents.
     Size(Key, u64),
     /// Removes the contents of a file beyond this size.
@@ -71,5 +71,6 @@ pub(crate) fn lost_inode(kind: FileType, ino: Ino, now: Time) -> Inode {
         parent: None,
         sparse: kind == FileType::Regular,
         sums: Sums::default(),
+        lineage: Lineage::NONE,
     }
 }

@@ -20,7 +20,7 @@ use crate::holds::differ::{Difference, difference};
 use crate::holds::read_pages;
 use crate::ids::*;
 use crate::space::DeadPages;
-use crate::volume::{content_of, superblock_of};
+use crate::volume::superblock_of;
 
 /// The live volume, already checked.
 pub(super) struct Live<'l> {
@@ -251,9 +251,8 @@ impl HoldCheck<'_> {
             recounted: recounted.iter().map(|(id, _)| *id).collect(),
             summaries: nodes.summaries,
         };
-        let content = content_of(superblock);
-        let shares = |tree| superblock.features.shares() && content.can_share(tree);
-        edges(&mut state, changed, &shares, is_known, &mut found);
+        let shares = superblock.features.shares();
+        edges(&mut state, changed, shares, is_known, &mut found);
         if is_known {
             self.numbers(&state, report);
         }
@@ -329,7 +328,7 @@ struct Changed<'c> {
 fn edges(
     state: &mut Younger,
     changed: Changed<'_>,
-    shares: &dyn Fn(TreeId) -> bool,
+    shares: bool,
     is_known: bool,
     report: &mut Report,
 ) {
@@ -365,14 +364,14 @@ fn edges(
             found += edges;
             parents.insert(*parent);
         }
-        let Some(Entry { extent, references, tree, .. }) = state.places.get(id) else {
+        let Some(Entry { extent, references, .. }) = state.places.get(id) else {
             if found > 0 && is_known {
                 let place = Place::Node { id: *id, byte: None };
                 report.add(Code::NodeMissing, place, "an edge leads to it");
             }
             continue;
         };
-        if found != *references as usize && is_known || *references != 1 && !shares(*tree) {
+        if found != *references as usize && is_known || *references != 1 && !shares {
             let detail = format!("{references} references, but {found} edges lead to it");
             report.add(Code::EntryWrong, node_place(*id, *extent), detail);
         }
@@ -383,7 +382,7 @@ fn edges(
             let Some(node) = state.summaries.get(&edge.child) else { continue };
             let is_meant = (node.tree, node.height.0 + 1) == (parent.tree, parent.height.0)
                 && node.bounds == edge.keys
-                && (!edge.has_lens || shares(node.tree));
+                && (!edge.has_lens || shares);
             if !is_meant {
                 wrong.insert(edge.child);
             }

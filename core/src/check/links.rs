@@ -8,7 +8,6 @@ use super::{Code, Report, node_place};
 use crate::error::Place;
 use crate::format::{Bounds, Entry, Superblock};
 use crate::ids::*;
-use crate::volume::content_of;
 
 /// Whether all edges are sound, as far as internal nodes show. Then a walk of a tree through edges without lenses visits
 /// each node at most once.
@@ -31,12 +30,11 @@ pub(super) fn check(
     whole: bool,
     report: &mut Report,
 ) {
-    let content = content_of(superblock);
-    let shares = |tree| superblock.features.shares() && content.can_share(tree);
+    let shares = superblock.features.shares();
     let mut references: HashMap<NodeId, u32> = HashMap::with_capacity(entries.len());
     let known: HashMap<NodeId, &Entry> = entries.iter().map(|(id, entry)| (*id, entry)).collect();
     let dying = |(id, entry): &&(NodeId, Entry)| entry.references == 0 && nodes.contains_key(id);
-    let dying = entries.iter().filter(dying).filter(|(_, entry)| shares(entry.tree));
+    let dying = entries.iter().filter(dying).filter(|_| shares);
     let roots = TreeId::ALL.map(|tree| (tree, tree.root(), Some(Bounds::default())));
     let dying = dying.map(|(id, _)| (nodes[id].tree, *id, None));
     for (tree, first, keys) in roots.into_iter().chain(dying) {
@@ -72,8 +70,8 @@ pub(super) fn check(
             if !is_first {
                 continue;
             }
-            if !shares(tree) && node.children.iter().any(|edge| edge.has_lens) {
-                let detail = "an edge with a lens, and nothing is shared in this tree";
+            if !shares && node.children.iter().any(|edge| edge.has_lens) {
+                let detail = "an edge with a lens, and nothing is shared";
                 report.add(Code::NodeWrong, place(), detail);
             }
             let below = node.height.0.checked_sub(1).map(Height);
@@ -85,7 +83,7 @@ pub(super) fn check(
         let found = references.get(id).copied().unwrap_or(0);
         // The missing edges may be in the lost nodes.
         let all = whole && nodes.len() == entries.len();
-        let is_many = found > entry.references || entry.references != 1 && !shares(entry.tree);
+        let is_many = found > entry.references || entry.references != 1 && !shares;
         if found != entry.references && (all || found > entry.references) || is_many {
             let detail = format!("{} references, but {found} edges lead to it", entry.references);
             report.add(Code::EntryWrong, node_place(*id, entry.extent), detail);

@@ -230,6 +230,14 @@ impl<'a, 't> Fields<'a, 't> {
         self.number(name, le_u64)
     }
 
+    /// A number of `N` bytes, at most 8.
+    pub fn bytes_number<const N: usize>(&mut self, name: &'static str) -> Result<u64, FormatError> {
+        let (range, bytes) = self.parse(name, N, take(N))?;
+        let number = bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        self.report(name, range, &number);
+        Ok(number)
+    }
+
     /// Eight bytes, signed.
     pub fn i64(&mut self, name: &'static str) -> Result<i64, FormatError> {
         self.number(name, le_i64)

@@ -32,7 +32,8 @@
 //!  40  table root        56
 //!  96  next node id       8
 //! 104  next zone id       8
-//! 112  next inode         8
+//! 112  next inode         5
+//! 117  next tag           3
 //! 120  next MSN           8
 //! 128  growing messages   8
 //! 136  growing bytes      8
@@ -51,6 +52,7 @@ use super::dead::{DeadList, encode_pointer};
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::growth::Inflow;
 use super::limits::*;
+use super::next::NextNumbers;
 use super::seal::{Birth, Magic, Seal};
 use super::superblock::{TableRoot, decode_inflow, decode_time};
 use super::table::{POINTER_BYTES, POINTERS_PER_PAGE, PagePointer, optional};
@@ -106,10 +108,8 @@ pub struct Hold {
     pub table: TableRoot,
     /// The next free node id.
     pub next_node: NodeId,
-    /// The next free zone id.
-    pub next_zone: ZoneId,
-    /// The next free inode number.
-    pub next_ino: Ino,
+    /// The other next free numbers.
+    pub next: NextNumbers,
     /// The MSN of the next message.
     pub next_msn: Msn,
     /// The inflow of its pending messages.
@@ -297,8 +297,7 @@ impl Hold {
             wall,
             table,
             next_node: NodeId(f.u64("next node id")?),
-            next_zone: ZoneId(f.u64("next zone id")?),
-            next_ino: Ino(f.u64("next inode")?),
+            next: NextNumbers::decode(f)?,
             next_msn: Msn(f.u64("next MSN")?),
             inflow: decode_inflow(f)?,
             nodes: f.u64("nodes")?,
@@ -329,8 +328,7 @@ impl Hold {
         w.u32(0);
         self.table.encode(w);
         w.u64(self.next_node.0);
-        w.u64(self.next_zone.0);
-        w.u64(self.next_ino.0);
+        self.next.encode(w);
         w.u64(self.next_msn.0);
         w.u64(self.inflow.growth.messages);
         w.u64(self.inflow.growth.bytes);

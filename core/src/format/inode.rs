@@ -16,7 +16,7 @@
 //!  40  data zone     8   0 for none
 //!  48  seconds      32   accessed, modified, changed, born
 //!  80  nanoseconds  16   of the same
-//!  96  device        8   major 4, minor 4
+//!  96  device        8   major 4, minor 4; for the root of a directory's zone its lineage ([`Lineage`])
 //! 104  metadata sum  8   bytes of names and their values below a directory, in its zone
 //! 112  data sum      8   bytes of files there, in whole blocks, without those of a zone of their own
 //! 120  zero          8
@@ -28,6 +28,7 @@
 
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::limits::{FILE_MAX, NAME_MAX, SYMLINK_MAX};
+use super::lineage::Lineage;
 use super::names::is_name;
 use super::zones::Sums;
 use crate::ids::{Ino, Time, ZoneId};
@@ -47,6 +48,10 @@ pub const FLAGS_AT: usize = 20;
 pub const LINKS_AT: usize = 16;
 /// Offset of the size in an inode.
 pub const SIZE_AT: usize = 24;
+/// Offset of the inode number in an inode, and in a zone reference.
+pub const INO_AT: usize = 32;
+/// Offset of the data zone in an inode.
+pub const DATA_ZONE_AT: usize = 40;
 /// Offset of the metadata sum of a directory in its inode.
 pub const META_SUM_AT: usize = 104;
 /// Offset of the data sum of a directory in its inode.
@@ -169,6 +174,8 @@ pub struct Inode {
     pub sparse: bool,
     /// The sums of everything below a directory in its zone.
     pub sums: Sums,
+    /// For the root of a directory's zone, how the inode numbers that are stored in the zone are shown.
+    pub lineage: Lineage,
 }
 
 /// Whether a zone may have several references.
@@ -214,6 +221,14 @@ impl MetaValue {
         f.end()?;
         Ok(result)
     }
+
+    /// The value as it is stored.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            MetaValue::Inode(inode) => inode.encode(),
+            MetaValue::ZoneRef(reference) => reference.encode(),
+        }
+    }
 }
 
 impl Inode {
@@ -240,7 +255,11 @@ impl Inode {
         for (time, secs) in times.iter_mut().zip(secs) {
             *time = Time { secs, nanos: f.limited("nanoseconds", 999_999_999)? as u32 };
         }
-        let device = (f.u32("device major")?, f.u32("device minor")?);
+        let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
+        let (device, lineage) = match kind {
+            FileType::Directory => ((0, 0), Lineage::decode(f)?),
+            _ => ((f.u32("device major")?, f.u32("device minor")?), Lineage::NONE),
+        };
         let sums = Sums { meta: f.u64("metadata sum")?, data: f.u64("data sum")? };
         if sums != Sums::default() && kind != FileType::Directory {
             return Err(f.wrong("metadata sum", "0 for what is no directory", sums.meta));
@@ -272,8 +291,7 @@ impl Inode {
         }
         let named = parent.as_ref().is_none_or(|parent: &Parent| is_name(&parent.name));
         let sized = is_link || kind == FileType::Regular;
-        let numbered = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
-        if !named || (!sized && size != 0) || (!numbered && device != (0, 0)) {
+        if !named || (!sized && size != 0) || (!is_device && device != (0, 0)) {
             return Err(f.wrong("inode", "a name, size and device that fit the type", kind.name()));
         }
         if zone != 0 && kind != FileType::Regular {
@@ -302,6 +320,7 @@ impl Inode {
             parent,
             sparse: flags & SPARSE != 0,
             sums,
+            lineage,
         })
     }
 
@@ -333,8 +352,13 @@ impl Inode {
         let times = [self.accessed, self.modified, self.changed, self.born];
         times.iter().for_each(|time| w.i64(time.secs));
         times.iter().for_each(|time| w.u32(time.nanos));
-        w.u32(self.device.0);
-        w.u32(self.device.1);
+        match self.kind {
+            FileType::Directory => self.lineage.encode(&mut w),
+            _ => {
+                w.u32(self.device.0);
+                w.u32(self.device.1);
+            }
+        }
         w.u64(self.sums.meta);
         w.u64(self.sums.data);
         w.pad_to(INODE_BYTES);

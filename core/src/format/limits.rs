@@ -3,7 +3,7 @@
 use crate::ids::{Ino, ZoneId};
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 24;
+pub const FORMAT_VERSION: u32 = 25;
 /// The first zone id for allocation; lower ids are the zones of the root and of the orphans.
 pub const FIRST_ZONE: ZoneId = ZoneId(2);
 /// The first inode number for allocation; lower ones are those of the root and of the orphan directory.
@@ -84,8 +84,12 @@ pub const LOG_BYTES_MAX: u64 = 4 << 30;
 pub const LOG_BYTES_MIN: u64 = 64 << 10;
 /// Node ids are less than this.
 pub const NODES_END: u64 = 1 << 48;
-/// Zone ids, inode numbers, MSNs, epochs and the numbers of log groups are less than this.
+/// Zone ids, stored inode numbers, MSNs, epochs and the numbers of log groups are less than this.
 pub const NUMBERS_END: u64 = 1 << 62;
+/// Inode numbers that are given out are less than this: 5 bytes.
+pub const INODES_END: Ino = Ino(1 << 40);
+/// Tags of cloned directories are less than this. With an inode number they take 61 bits.
+pub const TAGS_END: u32 = 1 << 21;
 /// The limit of pending messages that may make leaves grow, and of the bytes of that growth.
 pub const INFLOW_MAX: u64 = 1 << 60;
 /// The most messages in one log record.

@@ -25,7 +25,8 @@
 //! 16  wall time       12   seconds 8, nanoseconds 4
 //! 28  message count    4
 //! 32  next zone id     8   after the operation
-//! 40  next inode       8
+//! 40  next inode       5
+//! 45  next tag         3
 //! 48  messages             each: tree 1, kind 1, key length 2, second length 4, key, second
 //! ```
 //!
@@ -46,6 +47,7 @@ use super::key::{Bounds, Key};
 use super::limits::*;
 use super::message::{Action, Kind, RANGE_CLONE, RANGE_DELETE, UNBOUND};
 use super::names::{data_key, parse_data_key};
+use super::next::NextNumbers;
 use super::op::Op;
 use super::seal::{Birth, Magic, Seal};
 use super::update::Update;
@@ -80,10 +82,8 @@ pub struct Record {
     pub op: Op,
     /// Its wall time.
     pub wall: Time,
-    /// The next free zone id after it.
-    pub next_zone: ZoneId,
-    /// The next free inode number after it.
-    pub next_ino: Ino,
+    /// The next free numbers after it.
+    pub next: NextNumbers,
     /// Its messages, in the order of their MSNs.
     pub messages: Vec<RecordMessage>,
 }
@@ -280,10 +280,7 @@ impl Record {
         if count == 0 {
             return Err(f.wrong("message count", "at least 1", 0));
         }
-        let next_zone = ZoneId(f.u64("next zone id")?);
-        f.within(f.at() - 8, "next zone id", next_zone.0, NUMBERS_END - 1)?;
-        let next_ino = Ino(f.u64("next inode")?);
-        f.within(f.at() - 8, "next inode", next_ino.0, NUMBERS_END - 1)?;
+        let next = NextNumbers::decode(f)?;
         let mut messages = Vec::with_capacity(count);
         let mut width = 0;
         for index in 0..count {
@@ -305,7 +302,7 @@ impl Record {
         if !are_apart(clones(&messages)) {
             return Err(f.wrong("prefixes", "those of ranges that are all apart", "others"));
         }
-        Ok(Record { lsn, op, wall: Time { secs, nanos }, next_zone, next_ino, messages })
+        Ok(Record { lsn, op, wall: Time { secs, nanos }, next, messages })
     }
 
     /// Appends the record.
@@ -317,8 +314,7 @@ impl Record {
         w.i64(self.wall.secs);
         w.u32(self.wall.nanos);
         w.len32(self.messages.len());
-        w.u64(self.next_zone.0);
-        w.u64(self.next_ino.0);
+        self.next.encode(w);
         self.messages.iter().for_each(|message| message.encode(w));
     }
 }
@@ -600,9 +596,8 @@ mod tests {
     fn record(lsn: u64, value: usize) -> Record {
         let action = Action::Insert(Bytes::from(vec![7; value]));
         let message = RecordMessage::Point(TreeId::Metadata, Key::copied(&[lsn as u8]), action);
-        let (next_zone, next_ino) = (ZoneId(2), Ino(3));
         let (op, wall, messages) = (Op::Raw, Time::default(), vec![message]);
-        Record { lsn: Lsn(lsn), op, wall, next_zone, next_ino, messages }
+        Record { lsn: Lsn(lsn), op, wall, next: NextNumbers::FIRST, messages }
     }
 
     fn group_of(records: &[Record]) -> Vec<u8> {

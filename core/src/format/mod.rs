@@ -20,9 +20,11 @@ mod key;
 mod leaf;
 mod lens;
 pub mod limits;
+mod lineage;
 mod log;
 mod message;
 mod names;
+mod next;
 mod op;
 mod plan;
 mod run;
@@ -45,8 +47,8 @@ pub use growth::{Growth, Inflow};
 pub use holds::{Hold, HoldState, HoldsBody, HoldsPage, HoldsRoot, is_hold_name};
 pub use identity::{IDENTITY_AT, Identity};
 pub use inode::{
-    DATA_SUM_AT, FLAGS_AT, FileType, INODE_BYTES, Inode, LINKS_AT, LinkKind, META_SUM_AT,
-    MetaValue, Parent, SIZE_AT, SPARSE, ZONE_REF_BYTES, ZoneRef,
+    DATA_SUM_AT, DATA_ZONE_AT, FLAGS_AT, FileType, INO_AT, INODE_BYTES, Inode, LINKS_AT, LinkKind,
+    META_SUM_AT, MetaValue, Parent, SIZE_AT, SPARSE, ZONE_REF_BYTES, ZoneRef,
 };
 pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_COST};
 pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceList, SliceRef};
@@ -58,12 +60,14 @@ pub use leaf::{
     Places, stand_together,
 };
 pub use lens::{Joined, Lens, prefix_end};
+pub use lineage::{Lineage, is_fixed, tag_of, untagged};
 pub use log::{
     GROUP_HEADER_BYTES, Group, GroupWriter, Record, RecordMessage, are_apart, block_after, clones,
     group_length,
 };
 pub use message::{Action, Kind, Message, MessageRef, RangeDelete};
 pub use names::{MetaKey, MetaPlace, data_key, is_name, parse_data_key};
+pub use next::{NextNumbers, is_number};
 pub use op::Op;
 pub use plan::{BlockBytes, CHANGE_BYTES, Change, PlanHeader, PlanKind};
 pub(crate) use run::MESSAGE_BYTES;

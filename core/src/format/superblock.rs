@@ -25,7 +25,8 @@
 //! 280  data root         8   node id
 //! 288  next node id      8
 //! 296  next zone id      8
-//! 304  next inode        8
+//! 304  next inode        5
+//! 309  next tag          3   of cloned directories
 //! 312  next MSN          8
 //! 320  zone minimum      8   C0 in bytes
 //! 328  zone maximum      8   C1 in bytes; at most half of the log
@@ -51,6 +52,7 @@ use super::growth::{Growth, Inflow};
 use super::holds::HoldsRoot;
 use super::key::Key;
 use super::limits::*;
+use super::next::NextNumbers;
 use super::seal::{Birth, Magic, Seal};
 use super::segments::Segments;
 use super::table::PagePointer;
@@ -151,10 +153,8 @@ pub struct Superblock {
     pub table: TableRoot,
     /// The next free node id.
     pub next_node: NodeId,
-    /// The next free zone id.
-    pub next_zone: ZoneId,
-    /// The next free inode number.
-    pub next_ino: Ino,
+    /// The other next free numbers.
+    pub next: NextNumbers,
     /// The MSN of the next message.
     pub next_msn: Msn,
     /// The zone sizes.
@@ -231,8 +231,7 @@ impl Superblock {
                 }
                 NodeId(f.u64("next node id")?)
             },
-            next_zone: ZoneId(f.u64("next zone id")?),
-            next_ino: Ino(f.u64("next inode")?),
+            next: NextNumbers::decode(&mut f)?,
             next_msn: Msn(f.u64("next MSN")?),
             zones: ZoneSizes::decode(&mut f)?,
             wall: decode_time(&mut f)?,
@@ -264,8 +263,6 @@ impl Superblock {
         }
         let most = [
             ("next node id", superblock.next_node.0, NODES_END),
-            ("next zone id", superblock.next_zone.0, NUMBERS_END),
-            ("next inode", superblock.next_ino.0, NUMBERS_END),
             ("next MSN", superblock.next_msn.0, NUMBERS_END),
             ("first group", superblock.first_group, NUMBERS_END),
             ("epoch", seal.birth.epoch.0, NUMBERS_END),
@@ -280,15 +277,12 @@ impl Superblock {
         if log.0 > own.epoch || (log.0 == own.epoch && log.1 != own.nonce) {
             return Err(f.wrong("log epoch", "its own or an earlier one", superblock.log_epoch));
         }
-        let least = [
-            ("first group", superblock.first_group, 1),
-            ("next zone id", superblock.next_zone.0, FIRST_ZONE.0),
-            ("next inode", superblock.next_ino.0, FIRST_INO.0),
-            ("next MSN", superblock.next_msn.0, 1),
-        ];
+        let least =
+            [("first group", superblock.first_group, 1), ("next MSN", superblock.next_msn.0, 1)];
         if let Some((name, found, least)) = least.into_iter().find(|(_, found, min)| found < min) {
             return Err(f.wrong(name, format_args!("at least {least}"), found));
         }
+        superblock.next.check_least(&f)?;
         Ok(superblock)
     }
 
@@ -356,8 +350,7 @@ impl Superblock {
             w.u64(tree.root().0);
         }
         w.u64(self.next_node.0);
-        w.u64(self.next_zone.0);
-        w.u64(self.next_ino.0);
+        self.next.encode(&mut w);
         w.u64(self.next_msn.0);
         self.zones.encode(&mut w);
         w.i64(self.wall.secs);

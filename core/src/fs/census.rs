@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Fs, decode_value, whole_blocks, xattr_bytes};
+use super::numbers::decode_shown;
+use super::{Fs, ROOT_ZONE, decode_value, whole_blocks, xattr_bytes};
 use crate::error::Result;
 use crate::format::*;
 use crate::ids::*;
@@ -78,9 +79,14 @@ impl Fs {
                 zone.path = place.path.join(&b'/');
             }
         };
+        // The root of a zone comes before all else in it.
+        let mut lineage = (ROOT_ZONE, Lineage::NONE);
         for entry in self.volume.cursor(TreeId::Metadata, Key::default(), None) {
             let (key, value) = entry?;
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
+            if lineage.0 != place.zone {
+                lineage = (place.zone, Lineage::NONE);
+            }
             let Some(name) = place.path.last() else {
                 if place.xattr.is_none()
                     && let MetaValue::Inode(inode) = decode_value(&key, &value)?
@@ -89,9 +95,11 @@ impl Fs {
                         FileType::Directory => ZoneKind::Directory,
                         _ => ZoneKind::Links,
                     };
+                    lineage.1 = inode.lineage;
+                    let ino = lineage.1.shown(inode.ino);
                     let zone =
                         zones.entry(place.zone).or_insert_with(|| Zone::new(place.zone, kind));
-                    (zone.kind, zone.ino, zone.stated) = (kind, inode.ino, inode.sums);
+                    (zone.kind, zone.ino, zone.stated) = (kind, ino, inode.sums);
                 }
                 continue;
             };
@@ -100,7 +108,7 @@ impl Fs {
                 Some(xattr) => counted.meta = xattr_bytes(xattr, value.len()) as u64,
                 None => {
                     counted.meta = (name.len() + 2 + value.len()) as u64;
-                    match decode_value(&key, &value)? {
+                    match decode_shown(&key, &value, lineage.1)? {
                         MetaValue::ZoneRef(reference) => {
                             let kind = match reference.kind {
                                 FileType::Directory => ZoneKind::Directory,

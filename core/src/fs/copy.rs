@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use super::{Changes, Fs, New, Object, Visit, Walk, components};
 use crate::error::{Error, Refusal, Result};
 use crate::format::limits::FILE_BLOCK;
-use crate::format::{FileType, Inode};
+use crate::format::{FileType, Inode, untagged};
 use crate::ids::Ino;
 
 /// 1 MiB: neighbouring blocks are written together up to this length.
@@ -58,15 +58,32 @@ impl From<Error> for CopyStopped {
 pub struct CopyLinks(HashMap<Ino, Object>);
 
 struct Copy<'c> {
-    /// Objects with smaller inode numbers may be replaced. Without a number no name may exist.
-    older_than: Option<Ino>,
+    /// Objects that were made before may be replaced. Without this no name may exist.
+    since: Option<Since>,
     links: &'c mut CopyLinks,
     /// Whether contents are shared where that is possible.
     shares: bool,
     done: Copied,
 }
 
+/// A point in the history of a file system, to tell objects that were made since: a command removes no file that it made
+/// itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Since(Ino);
+
+impl Since {
+    /// Whether an object was made since. A clone counts as old as its original.
+    pub fn made(self, object: &Object) -> bool {
+        untagged(object.ino()) >= self.0
+    }
+}
+
 impl Fs {
+    /// This point, for objects that are made from now on.
+    pub fn since_now(&self) -> Since {
+        Since(self.volume.next_numbers().ino)
+    }
+
     /// Copies an object with all that is below it, as `name` into `directory`. The name must not exist. This takes many
     /// operations. Owners, permissions, times and extended attributes are kept, holes stay holes, and names of one file become
     /// names of one file. The contents of large files are shared.
@@ -74,7 +91,7 @@ impl Fs {
         let to = CopyTo::Entry(directory, name);
         let mut links = CopyLinks::default();
         let mut copy =
-            Copy { older_than: None, links: &mut links, shares: true, done: Copied::default() };
+            Copy { since: None, links: &mut links, shares: true, done: Copied::default() };
         self.copy_to(from, to, &mut copy).map_err(|stopped| stopped.error)?;
         Ok(copy.done)
     }
@@ -85,12 +102,11 @@ impl Fs {
         &mut self,
         from: &Object,
         to: CopyTo<'_>,
-        older_than: Ino,
+        since: Since,
         links: &mut CopyLinks,
         shares: bool,
     ) -> std::result::Result<Copied, CopyStopped> {
-        let older_than = Some(older_than);
-        let mut copy = Copy { older_than, links, shares, done: Copied::default() };
+        let mut copy = Copy { since: Some(since), links, shares, done: Copied::default() };
         self.copy_to(from, to, &mut copy)?;
         Ok(copy.done)
     }
@@ -98,21 +114,20 @@ impl Fs {
     /// Clears a name for a copy, by the rules of POSIX cp. An existing file is removed if the copy is no directory either. An
     /// existing directory is returned if the copy is one: the copy is merged into it. All else is an error.
     ///
-    /// Inode numbers are given out in order. An existing file whose number is not below `older_than` was made by the same
-    /// command, and is an error too.
+    /// An existing file that was made since is an error too.
     pub fn clear_for_copy(
         &mut self,
         directory: &Object,
         name: &[u8],
         is_directory: bool,
-        older_than: Ino,
+        since: Since,
     ) -> Result<Option<Object>> {
         let Some(found) = self.find(directory, name)? else { return Ok(None) };
         match (is_directory, found.is_directory()) {
             (true, true) => return Ok(Some(found)),
             (true, false) => return Err(Refusal::Exists.into()),
             (false, true) => return Err(Refusal::IsADirectory.into()),
-            (false, false) if found.ino() >= older_than => return Err(Refusal::Exists.into()),
+            (false, false) if since.made(&found) => return Err(Refusal::Exists.into()),
             (false, false) => {}
         }
         drop(found);
@@ -196,8 +211,8 @@ impl Fs {
         into: &Object,
         name: &[u8],
     ) -> Result<(Object, bool)> {
-        if let Some(older_than) = copy.older_than
-            && let Some(found) = self.clear_for_copy(into, name, true, older_than)?
+        if let Some(since) = copy.since
+            && let Some(found) = self.clear_for_copy(into, name, true, since)?
         {
             return Ok((found, true));
         }
@@ -214,11 +229,11 @@ impl Fs {
         name: &[u8],
     ) -> Result<()> {
         let inode = original.inode();
-        if let Some(older_than) = copy.older_than {
+        if let Some(since) = copy.since {
             if self.find(directory, name)?.is_some_and(|found| found == *original) {
                 return Err(Error::Input("a file is not copied over itself".into()));
             }
-            self.clear_for_copy(directory, name, false, older_than)?;
+            self.clear_for_copy(directory, name, false, since)?;
         }
         if let Some(first) = copy.links.0.get(&inode.ino) {
             copy.done.links += 1;

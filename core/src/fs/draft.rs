@@ -159,10 +159,6 @@ impl Draft {
         self.insert_at(TreeId::Metadata, place.encode(), value.into());
     }
 
-    pub(super) fn insert_inode(&mut self, place: &MetaKey, inode: &Inode) {
-        self.insert(place, inode.encode());
-    }
-
     pub(super) fn insert_at(&mut self, tree: TreeId, key: Key, value: Bytes) {
         self.inserts.push(RecordMessage::Point(tree, key, Action::Insert(value)));
     }
@@ -181,9 +177,9 @@ impl Draft {
         self.deletes.push(RecordMessage::RangeDelete(tree, lo, hi));
     }
 
-    /// Adds a range clone of the data index.
-    pub(super) fn clone_range(&mut self, clone: RangeClone) {
-        self.clones.push(RecordMessage::Clone(TreeId::Data, clone));
+    /// Adds a range clone.
+    pub(super) fn clone_range(&mut self, tree: TreeId, clone: RangeClone) {
+        self.clones.push(RecordMessage::Clone(tree, clone));
     }
 
     /// Adds a message to the deletes.
@@ -276,8 +272,9 @@ impl Fs {
         }
         for (object, inode) in std::mem::take(&mut draft.inodes).into_values() {
             let moved = draft.moves.get(&object.ino());
-            let place = moved.map_or_else(|| object.place(), |(_, place)| super::place_of(place));
-            draft.insert_inode(&place, &inode);
+            let placed = moved.map_or_else(|| object.placed(), |(_, placed)| placed.clone());
+            let lineage = placed.lineage(&inode);
+            draft.insert_inode(&super::place_of(&placed), &inode, lineage);
             counted.push((object, inode));
         }
         let Draft { now, clones, deletes, inserts, moves, orphans, small, .. } = draft;

@@ -68,6 +68,7 @@ impl Attributes {
             parent: None,
             sparse: false,
             sums: Sums::default(),
+            lineage: Lineage::NONE,
         }
     }
 }
@@ -161,10 +162,11 @@ impl Fs {
                     draft.small(own, Some(SmallZone { at: parent.zone, object: None }));
                 }
             }
-            draft.insert(&parent.child(name), reference_to(&inode, own).encode());
+            draft.insert_reference(&parent.child(name), (&inode, own), directory.lineage());
         }
         let place = zone.map_or_else(|| parent.child(name), MetaKey::root);
-        draft.insert_inode(&place, &inode);
+        let lineage = if new.zone { Lineage::NONE } else { directory.lineage() };
+        draft.insert_inode(&place, &inode, lineage);
         for (name, value) in new.xattrs {
             draft.insert(&place.with_xattr(&name), value);
         }
@@ -195,12 +197,7 @@ impl Fs {
         }
         let mut draft = self.begin()?;
         let now = draft.now;
-        let gain = Delta::entry(name, ZONE_REF_BYTES);
-        self.make_way(directory, name.len() + 2, || {
-            let mut counts = Counts::default();
-            counts.add(directory, gain);
-            counts
-        })?;
+        let gain = self.make_way_for_reference(directory, name)?;
         let zone = match object.zone() {
             Some(zone) => zone,
             None => self.share(&mut draft, object)?,
@@ -208,7 +205,8 @@ impl Fs {
         let inode = draft.inode(object);
         inode.links = add_links(inode.links, 1)?;
         inode.changed = now;
-        draft.insert(&directory.place().child(name), reference(object, zone).encode());
+        let place = directory.place().child(name);
+        draft.insert_reference(&place, (&object.inode(), zone), directory.lineage());
         draft.count(directory, gain);
         draft.touch(directory, 0)?;
         self.commit(Op::Link, draft)
@@ -226,10 +224,10 @@ impl Fs {
             None => self.volume.take_zone()?,
         };
         draft.count(directory, Delta::meta(ZONE_REF_BYTES) - self.standing(object)?);
-        fits(self.relocate(draft, object, &old, &MetaKey::root(zone))?)?;
+        fits(self.relocate(draft, object, &MetaKey::root(zone), Lineage::NONE)?)?;
         self.small_moves(draft, data_zone, None);
         draft.inode(object).data_zone = None;
-        draft.insert(&old, reference(object, zone).encode());
+        draft.insert_reference(&old, (&object.inode(), zone), directory.lineage());
         draft.move_to(object, Placed { zone: Some(zone), up });
         Ok(zone)
     }
@@ -238,17 +236,4 @@ impl Fs {
 /// Fails for a directory that has been removed: it takes no new names.
 pub(super) fn check_named(directory: &Object) -> Result<()> {
     if directory.is_orphan() { Err(Refusal::NotFound.into()) } else { Ok(()) }
-}
-
-/// A reference to the zone of an object.
-pub(super) fn reference(object: &Object, zone: ZoneId) -> ZoneRef {
-    reference_to(&object.inode(), zone)
-}
-
-fn reference_to(inode: &Inode, zone: ZoneId) -> ZoneRef {
-    let link = match inode.kind {
-        FileType::Directory => LinkKind::Own,
-        _ => LinkKind::Link,
-    };
-    ZoneRef { link, kind: inode.kind, ino: inode.ino, zone }
 }

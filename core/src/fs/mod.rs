@@ -9,10 +9,12 @@ pub mod acl;
 mod allocate;
 mod attributes;
 mod census;
+mod clones;
 mod copy;
 mod data;
 mod draft;
 mod make;
+mod numbers;
 mod object;
 mod orphans;
 mod past;
@@ -38,7 +40,7 @@ pub use crate::format::limits::{FIRST_INO, FIRST_ZONE};
 pub use allocate::{Allocate, Seek};
 pub use attributes::Changes;
 pub use census::{Zone, ZoneKind, ZonePath, zone_path};
-pub use copy::{Copied, CopyLinks, CopyStopped, CopyTo};
+pub use copy::{Copied, CopyLinks, CopyStopped, CopyTo, Since};
 pub use data::{Blocks, Stored, data_prefix};
 pub(crate) use draft::whole_blocks;
 use draft::{Delta, Draft};
@@ -105,6 +107,7 @@ pub struct DirEntry {
 pub struct Listing {
     directory: Object,
     scan: Option<Scan>,
+    lineage: Lineage,
     seen: u64,
     /// The last name listed.
     after: Option<Vec<u8>>,
@@ -121,7 +124,7 @@ impl Fs {
             [(ROOT_ZONE, ROOT_INO, root), (ORPHAN_ZONE, ORPHAN_INO, orphans)]
         {
             let inode = Inode { links: 2, ..attributes.inode(FileType::Directory, ino, now) };
-            draft.insert_inode(&MetaKey::root(zone), &inode);
+            draft.insert_inode(&MetaKey::root(zone), &inode, Lineage::NONE);
         }
         fs.small = Some(Small::default());
         fs.commit(Op::Format, draft)?;
@@ -238,21 +241,13 @@ impl Fs {
             Some(object) if object.zone() == Some(zone) => Ok(object),
             _ => {
                 let place = MetaKey::root(zone);
-                let inode = self.inode_at(&place)?;
+                let inode = self.root_inode(zone)?;
                 if inode.ino != ino {
                     let (expected, found) = (format!("inode {ino}"), format!("{}", inode.ino));
                     return Err(self.damaged(&place, &expected, &found));
                 }
                 self.enter(inode, Placed { zone: Some(zone), up: None })
             }
-        }
-    }
-
-    fn inode_at(&self, place: &MetaKey) -> Result<Inode> {
-        match self.value(place)? {
-            Some(MetaValue::Inode(inode)) => Ok(inode),
-            Some(MetaValue::ZoneRef(_)) => Err(self.damaged(place, "an inode", "a zone reference")),
-            None => Err(self.damaged(place, "an inode", "nothing")),
         }
     }
 
@@ -288,7 +283,7 @@ impl Fs {
             return Err(Refusal::NotADirectory.into());
         }
         check_name(name)?;
-        match self.value(&directory.place().child(name))? {
+        match self.value(&directory.place().child(name), directory.lineage())? {
             None => Ok(None),
             Some(value) => self.follow(directory, name, value).map(Some),
         }
@@ -321,7 +316,8 @@ impl Fs {
             return Err(Refusal::NotADirectory.into());
         }
         let after = after.map(<[u8]>::to_vec);
-        Ok(Listing { directory: directory.clone(), scan: None, seen: 0, after })
+        let (directory, lineage) = (directory.clone(), Lineage::NONE);
+        Ok(Listing { directory, scan: None, lineage, seen: 0, after })
     }
 
     /// The next entry of a listing.
@@ -336,13 +332,14 @@ impl Fs {
                     None => lo,
                 };
                 listing.seen = self.changes;
+                listing.lineage = listing.directory.lineage();
                 scan.insert(Scan::new(TreeId::Metadata, lo, Some(hi)))
             }
         };
         while let Some((key, value)) = self.volume.advance(scan)? {
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
             let (None, Some(name)) = (&place.xattr, place.path.last()) else { continue };
-            let value = decode_value(&key, &value)?;
+            let value = numbers::decode_shown(&key, &value, listing.lineage)?;
             let (kind, ino) = match &value {
                 MetaValue::Inode(inode) => (inode.kind, inode.ino),
                 MetaValue::ZoneRef(zone) => (zone.kind, zone.ino),
@@ -396,7 +393,7 @@ impl Fs {
         }
         let inode = match &known {
             Some(object) => Inode::clone(&object.inode()),
-            None => self.inode_at(&place)?,
+            None => self.root_inode(reference.zone)?,
         };
         if (inode.ino, inode.kind) != (reference.ino, reference.kind) {
             let expected = format!("inode {}, a {}", reference.ino, reference.kind.name());
@@ -404,14 +401,6 @@ impl Fs {
             return Err(self.damaged(&place, &expected, &found));
         }
         self.enter(inode, Placed { zone, up })
-    }
-
-    fn value(&self, place: &MetaKey) -> Result<Option<MetaValue>> {
-        let key = place.encode();
-        match self.volume.get(TreeId::Metadata, &key)? {
-            None => Ok(None),
-            Some(value) => decode_value(&key, &value).map(Some),
-        }
     }
 
     fn damaged(&self, place: &MetaKey, expected: &str, found: &str) -> Error {

@@ -90,12 +90,11 @@ impl Fs {
         let now = draft.now;
         match object.zone() {
             Some(zone) => {
-                draft.insert(&new, super::make::reference(object, zone).encode());
+                draft.insert_reference(&new, (&object.inode(), zone), Lineage::NONE);
                 self.small_moves(draft, Some(zone), None);
             }
             None => {
-                let old = object.place();
-                fits(self.relocate(draft, object, &old, &new)?)?;
+                fits(self.relocate(draft, object, &new, Lineage::NONE)?)?;
                 self.small_moves(draft, object.inode().data_zone, None);
             }
         }

@@ -10,6 +10,7 @@ use super::{Fs, Object};
 use crate::error::{Error, Result};
 use crate::format::limits::FILE_BLOCK;
 use crate::format::*;
+use crate::ids::TreeId;
 use crate::tuning::SHARED_LEAVES;
 
 const BLOCK: u64 = FILE_BLOCK as u64;
@@ -100,7 +101,7 @@ impl Fs {
         let lens = Lens::of_ranges(Key::new(prefix), Key::new(data_prefix(from)));
         let clone = lens.and_then(|lens| RangeClone::part(lens, rest(first), Some(rest(last))));
         let Some(clone) = clone else { return Ok(0) };
-        draft.clone_range(clone);
+        draft.clone_range(TreeId::Data, clone);
         let now = draft.now;
         let inode = draft.inode(to);
         inode.sparse |= source.sparse || bytes.start > whole_blocks(inode.size);

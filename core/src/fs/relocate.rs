@@ -1,5 +1,6 @@
 //! Moves everything under one key to another: attributes and contents of an inode, and everything below a directory.
 
+use super::numbers::{shown, translated};
 use super::{Draft, Fs, Object, data, decode_value};
 use crate::error::{Refusal, Result};
 use crate::format::limits::{KEY_MAX, XATTR_NAME_MAX};
@@ -15,15 +16,16 @@ pub(super) fn fits(moved: bool) -> Result<()> {
 const MOVED_BESIDES: u64 = 16 << 20;
 
 impl Fs {
-    /// Moves everything of an object, except its inode, from the key `old` to `new`. Returns false if keys would be too
-    /// long there; then the draft must be dropped.
+    /// Moves everything of an object, except its inode, from its place to `new`, in a zone of this lineage. Returns false
+    /// if keys would be too long there; then the draft must be dropped.
     pub(super) fn relocate(
         &self,
         draft: &mut Draft,
         object: &Object,
-        old: &MetaKey,
         new: &MetaKey,
+        lineage: Lineage,
     ) -> Result<bool> {
+        let old = &object.place();
         if new.reach() > KEY_MAX.max(old.reach()) {
             return Ok(false);
         }
@@ -35,7 +37,9 @@ impl Fs {
             draft.insert(&new.with_xattr(&name), value);
         }
         match object.kind() {
-            FileType::Directory => self.relocate_subtree(draft, old, new),
+            FileType::Directory => {
+                self.relocate_subtree(draft, (old, object.lineage()), (new, lineage))
+            }
             FileType::Regular => {
                 if object.inode().data_zone.is_none() {
                     self.relocate_blocks(draft, object, &new.encode())?;
@@ -58,13 +62,18 @@ impl Fs {
         }
     }
 
-    fn relocate_subtree(&self, draft: &mut Draft, old: &MetaKey, new: &MetaKey) -> Result<bool> {
+    fn relocate_subtree(
+        &self,
+        draft: &mut Draft,
+        (old, from): (&MetaKey, Lineage),
+        (new, lineage): (&MetaKey, Lineage),
+    ) -> Result<bool> {
         let (before, after) = (old.below(), new.below());
         let moved = |key: &Key| Key::new([&after[..], &key[before.len()..]].concat());
         let (lo, hi) = old.subtree_range();
         let (mut some, mut bytes) = (false, 0);
         for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
-            let (key, value) = entry?;
+            let (key, mut value) = entry?;
             some = true;
             bytes += value.len() as u64;
             self.check_moved(old, bytes)?;
@@ -76,7 +85,11 @@ impl Fs {
                     return Ok(false);
                 }
                 if old.zone != new.zone {
-                    self.change_zone(draft, decode_value(&key, &value)?, new.zone);
+                    let stored = decode_value(&key, &value)?;
+                    self.change_zone(draft, shown(stored.clone(), from), new.zone);
+                    if from != lineage {
+                        value = translated(stored, from, lineage).encode().into();
+                    }
                 }
             }
             draft.insert_at(TreeId::Metadata, to, value);

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Delta, Draft, Fs, Object, Placed, data, decode_value};
+use super::numbers::decode_shown;
+use super::{Delta, Draft, Fs, Object, Placed, data};
 use crate::error::{Refusal, Result};
 use crate::format::limits::RECORD_MESSAGES_MAX;
 use crate::format::*;
@@ -85,10 +86,10 @@ impl Fs {
 
     /// Adds the messages that delete everything below a directory, but not itself; returns false if there are too many.
     pub(super) fn delete_below(&self, draft: &mut Draft, directory: &Object) -> Result<bool> {
-        let mut waiting = vec![directory.place()];
+        let mut waiting = vec![(directory.place(), directory.lineage())];
         let mut zones = BTreeSet::from([directory.place().zone]);
         let mut links: BTreeMap<ZoneId, (Ino, u32)> = BTreeMap::new();
-        while let Some(place) = waiting.pop() {
+        while let Some((place, lineage)) = waiting.pop() {
             let (lo, hi) = place.subtree_range();
             let mut some = false;
             for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
@@ -98,7 +99,7 @@ impl Fs {
                 if entry.xattr.is_some() {
                     continue;
                 }
-                match decode_value(&key, &value)? {
+                match decode_shown(&key, &value, lineage)? {
                     MetaValue::Inode(Inode { data_zone: Some(zone), .. }) => {
                         draft.delete_range(TreeId::Data, zone_range(zone));
                         self.small_moves(draft, Some(zone), None);
@@ -109,10 +110,10 @@ impl Fs {
                             let found = format!("a second reference to {}", reference.zone);
                             return Err(self.damaged(&entry, "one for each zone", &found));
                         }
-                        self.check_parent(&entry, reference.zone)?;
+                        let lineage = self.check_parent(&entry, reference.zone)?;
                         self.small_moves(draft, Some(reference.zone), None);
                         draft.delete_range(TreeId::Metadata, zone_range(reference.zone));
-                        waiting.push(MetaKey::root(reference.zone));
+                        waiting.push((MetaKey::root(reference.zone), lineage));
                     }
                     MetaValue::ZoneRef(reference) => {
                         links.entry(reference.zone).or_insert((reference.ino, 0)).1 += 1;
@@ -135,13 +136,13 @@ impl Fs {
         Ok(true)
     }
 
-    /// Checks that a zone's root agrees with the reference that is deleted.
-    fn check_parent(&self, entry: &MetaKey, zone: ZoneId) -> Result<()> {
+    /// Checks that a zone's root agrees with the reference that is deleted. Returns its lineage.
+    pub(super) fn check_parent(&self, entry: &MetaKey, zone: ZoneId) -> Result<Lineage> {
         let place = MetaKey::root(zone);
-        let parent = self.inode_at(&place)?.parent;
+        let Inode { parent, lineage, .. } = self.root_inode(zone)?;
         let name = entry.path.last().map_or(&[][..], Vec::as_slice);
         match parent {
-            Some(parent) if parent.zone == entry.zone && parent.name == name => Ok(()),
+            Some(parent) if parent.zone == entry.zone && parent.name == name => Ok(lineage),
             _ => Err(self.damaged(&place, "a directory that is where its reference is", "another")),
         }
     }

@@ -153,13 +153,13 @@ impl Fs {
         draft.count(to, Delta::entry(name, 0) + self.standing(object)?);
         match object.zone() {
             Some(zone) => {
-                draft.insert(&new, super::make::reference(object, zone).encode());
+                draft.insert_reference(&new, (&object.inode(), zone), to.lineage());
                 if object.is_directory() {
                     self.small_moves(draft, Some(zone), Some(place.zone));
                 }
             }
             None => {
-                if !self.relocate(draft, object, &object.place(), &new)? {
+                if !self.relocate(draft, object, &new, to.lineage())? {
                     return Ok(false);
                 }
                 self.small_moves(draft, object.inode().data_zone, Some(place.zone));

@@ -78,7 +78,12 @@ impl Fs {
     /// Records whether a directory's zone becomes too small with these sums.
     pub(super) fn weigh(&self, draft: &mut Draft, directory: &Object, sums: Sums) {
         let (Some(zone), true) = (directory.zone(), directory.is_directory()) else { return };
-        let Some(at) = directory.inode().parent.as_ref().map(|parent| parent.zone) else { return };
+        let inode = directory.inode();
+        let Some(at) = inode.parent.as_ref().map(|parent| parent.zone) else { return };
+        // A zone with a lineage stays: its numbers could not be shared any more.
+        if inode.lineage != Lineage::NONE {
+            return;
+        }
         if zone == ROOT_ZONE || at == ORPHAN_ZONE || draft.knows_small(zone) {
             return;
         }
@@ -171,6 +176,21 @@ impl Fs {
         }
     }
 
+    /// Makes way for a new reference to a zone. Returns what it counts.
+    pub(super) fn make_way_for_reference(
+        &mut self,
+        directory: &Object,
+        name: &[u8],
+    ) -> Result<Delta> {
+        let gain = Delta::entry(name, ZONE_REF_BYTES);
+        self.make_way(directory, name.len() + 2, || {
+            let mut counts = Counts::default();
+            counts.add(directory, gain);
+            counts
+        })?;
+        Ok(gain)
+    }
+
     /// Whether a directory that is no zone's root becomes too large.
     fn outgrows(&self, directory: &Object, delta: Delta) -> bool {
         let grown = Delta { meta: delta.meta.max(0), data: delta.data.max(0) };
@@ -200,13 +220,14 @@ impl Fs {
         let (old, new) = (directory.place(), MetaKey::root(zone));
         let mut draft = Draft::new(self.now());
         draft.count(&up, Delta::meta(ZONE_REF_BYTES) - self.standing(directory)?);
-        fits(self.relocate(&mut draft, directory, &old, &new)?)?;
-        let ino = directory.ino();
-        let reference = ZoneRef { link: LinkKind::Own, kind: FileType::Directory, ino, zone };
-        draft.insert(&old, reference.encode());
+        // The new zone inherits the lineage, so what is stored moves as it is.
+        let lineage = directory.lineage();
+        fits(self.relocate(&mut draft, directory, &new, lineage)?)?;
+        draft.insert_reference(&old, (&directory.inode(), zone), lineage);
         let inode = draft.inode(directory);
         inode.parent = Some(Parent { zone: old.zone, name: name.to_vec() });
-        if self.sizes.are_above(inode.sums) {
+        inode.lineage = lineage;
+        if lineage == Lineage::NONE && self.sizes.are_above(inode.sums) {
             let small = SmallZone { at: old.zone, object: Some(directory.clone()) };
             draft.small(zone, Some(small));
         }
@@ -217,9 +238,8 @@ impl Fs {
     /// Gives a zone of its own to a directory, or to a file's contents, that is too large for its zone for any reason.
     /// Returns whether it was.
     pub(crate) fn split_large(&mut self, place: &MetaKey) -> Result<bool> {
-        let at = MetaKey::root(place.zone);
         let above = Placed { zone: Some(place.zone), up: None };
-        let mut object = self.enter(self.inode_at(&at)?, above)?;
+        let mut object = self.enter(self.root_inode(place.zone)?, above)?;
         for name in &place.path {
             object = self.lookup(&object, name)?;
         }
@@ -321,7 +341,7 @@ impl Fs {
         let mut found = Vec::new();
         for (zone, path) in places {
             let mut object =
-                self.enter(self.inode_at(&root)?, Placed { zone: Some(at), up: None })?;
+                self.enter(self.root_inode(at)?, Placed { zone: Some(at), up: None })?;
             for name in &path {
                 object = self.lookup(&object, name)?;
             }
@@ -352,6 +372,10 @@ impl Fs {
 
     fn merge(&mut self, zone: ZoneId, directory: &Object) -> Result<()> {
         let Some((up, name)) = directory.up() else { return Ok(()) };
+        // Only a crafted volume notes a zone with a lineage.
+        if directory.inode().lineage != Lineage::NONE {
+            return Ok(());
+        }
         let (old, new) = (MetaKey::root(zone), up.place().child(&name));
         if self.is_deeper(zone, DEPTH_MAX.saturating_sub(new.path.len()))? {
             return Ok(());
@@ -361,7 +385,7 @@ impl Fs {
         inode.parent = None;
         let meta = inode.encoded_len() + self.xattr_bytes(&old)?;
         let delta = Delta::meta(meta) + Delta::from(inode.sums) - Delta::meta(ZONE_REF_BYTES);
-        if !self.fits(&up, delta) || !self.relocate(&mut draft, directory, &old, &new)? {
+        if !self.fits(&up, delta) || !self.relocate(&mut draft, directory, &new, up.lineage())? {
             return Ok(());
         }
         draft.delete(&old);

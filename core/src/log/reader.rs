@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::Region;
 use crate::disk::Disk;
 use crate::error::{Fault, Result, after};
-use crate::format::{Features, Group, Record, Superblock, group_length};
+use crate::format::{Group, Superblock, group_length};
 use crate::ids::*;
 use crate::mutation::{Mutation, is_broken};
 
@@ -111,13 +111,6 @@ impl<'d> LogReader<'d> {
         }
         if group.first_lsn != self.lsn {
             return Err(Fault::mismatch("first LSN of the group", self.lsn, group.first_lsn));
-        }
-        let is_of_keys = superblock.features.incompatible & Features::KEYS != 0;
-        let is_of_metadata =
-            |record: &Record| record.clones().any(|(tree, _)| tree == TreeId::Metadata);
-        if !is_of_keys && group.records.iter().any(is_of_metadata) {
-            let (what, expected) = ("range clone in the log", "one of the data index");
-            return Err(Fault::mismatch(what, expected, "one of the metadata index"));
         }
         Ok(group)
     }

@@ -13,7 +13,6 @@ use crate::format::limits::NODES_END;
 use crate::format::{Bounds, ENTRIES_PER_PAGE, Entry, Key, Lens, Superblock};
 use crate::ids::*;
 use crate::node::{Child, Node};
-use crate::volume::Content;
 
 /// Nodes whose heads verify, and the faults of others.
 pub(super) struct Inventory {
@@ -103,10 +102,9 @@ impl Inventory {
         NodeId(last.map_or(0, |id| id.0.saturating_add(1)))
     }
 
-    /// Whether a node that can be shared has several edges or none, or an edge has a lens: otherwise each has one
-    /// (invariant 6).
-    pub(super) fn shares(&self, content: Content) -> bool {
-        let mut nodes = self.nodes.values().filter(|node| content.can_share(node.tree));
+    /// Whether a node has several edges or none, or an edge has a lens: otherwise each has one (invariant 6).
+    pub(super) fn shares(&self) -> bool {
+        let mut nodes = self.nodes.values();
         nodes.any(|node| node.entry.references != 1 || node.has_lens())
     }
 

@@ -33,7 +33,7 @@ use crate::store::Store;
 use crate::table::Table;
 use crate::tree::{PATHS_MAX, Parents};
 use crate::volume::{
-    Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume, content_of, raised, read_identity,
+    Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume, raised, read_identity,
 };
 
 use inventory::Inventory;
@@ -138,8 +138,7 @@ pub fn mend(
 
     let inventory = Inventory::take(&disk, &superblock)?;
     // The mark may be in the superblock that is lost.
-    let content = content_of(&superblock);
-    let shares = superblock.features.shares() || inventory.shares(content);
+    let shares = superblock.features.shares() || inventory.shares();
     let mut superblock = superblock;
     if shares {
         superblock.features.read_only |= Features::SHARED;
@@ -147,8 +146,7 @@ pub fn mend(
     let mut suspects = suspects(report);
     suspects.extend(&inventory.suspects);
     let mut next_node = inventory.next_node();
-    let shared_of = |tree| shares && content.can_share(tree);
-    let plan = Plan::new(&inventory, &suspects, &mut next_node, TreeId::ALL.map(shared_of))?;
+    let plan = Plan::new(&inventory, &suspects, &mut next_node, shares)?;
 
     let mut table = Table::empty(disk.clone(), identity.volume).sharing(shares);
     let mut space = Space::rebuilt(&disk, &superblock, spare)?;
@@ -213,7 +211,7 @@ pub fn mend(
     }
     for tree in TreeId::ALL {
         let lost: Vec<&NodeLoss> = lost.iter().filter(|lost| lost.loss.tree == tree).collect();
-        match shared_of(tree) {
+        match shares {
             true => tell_shared(&lost, volume.store(), tree, &mut mended.losses)?,
             false => mended.losses.extend(lost.into_iter().map(|lost| lost.loss.clone())),
         }

@@ -109,9 +109,10 @@ impl Mender<'_> {
                 let update = Action::Update(Update::patch(offset, &bytes, false));
                 self.send(RecordMessage::Point(TreeId::Metadata, key, update))
             }
-            Correction::Given { zone, ino } => {
+            Correction::Numbers(least) => {
                 self.changed = true;
-                self.volume.given(zone, ino)
+                self.volume.raise_numbers(least);
+                Ok(())
             }
             Correction::Contentless(key) => {
                 let value = self.volume.get(TreeId::Metadata, &key)?;
@@ -198,7 +199,8 @@ impl Mender<'_> {
         let key = place.encode();
         self.note(Place::Key(TreeId::Metadata, key.to_vec()), format!("zone {zone} put here"));
         self.put(key, ZoneRef { link, kind, ino, zone }.encode())?;
-        self.put(MetaKey::root(zone).encode(), Inode { parent, ..root }.encode())?;
+        let root = Inode { parent, ino: root.lineage.stored(ino), ..root };
+        self.put(MetaKey::root(zone).encode(), root.encode())?;
         self.commit()
     }
 

@@ -55,18 +55,18 @@ pub(super) struct Place {
 }
 
 impl Plan {
-    /// Plans both trees from their roots. `shares` says of each whether its nodes may have several edges.
+    /// Plans both trees from their roots. `shares` says whether nodes may have several edges.
     pub(super) fn new(
         inventory: &Inventory,
         suspects: &BTreeSet<NodeId>,
         next_node: &mut NodeId,
-        shares: [bool; 2],
+        shares: bool,
     ) -> Result<Plan> {
         let references = TreeId::ALL.map(|tree| (tree.root(), 1)).into();
         let mut plan = Plan { keep: BTreeSet::new(), make: Vec::new(), references };
         let fresh_from = *next_node;
         let mut taken = TreeId::ALL.map(|tree| (tree.root(), Bounds::default())).into();
-        for (tree, shares) in TreeId::ALL.into_iter().zip(shares) {
+        for tree in TreeId::ALL {
             let mut builder = Builder {
                 inventory,
                 suspects,

@@ -32,7 +32,7 @@ pub use drain::{Buffers, StepNeed};
 pub use explain::{Chosen, Explanation, Stop, explain};
 pub use inject::{Ordered, inject};
 pub use paths::{PATHS_MAX, Parents};
-pub(crate) use share::{check_splice, splice};
+pub(crate) use share::{Spliced, check_splice, splice};
 pub(crate) use sums::{Stretch, Sum, Sums, stretch};
 
 /// Puts an empty tree into a new store.

@@ -98,13 +98,24 @@ fn row(
     }
 }
 
-/// Checks that a splice can be made: it reads nothing that this has not read. Returns the number of edges that it adds,
-/// and of children that the node then has.
+/// What a splice changes in one node.
+pub(crate) struct Spliced {
+    /// The node.
+    pub node: NodeId,
+    /// Number of its children before.
+    pub children: usize,
+    /// Number of the edges that are dropped.
+    pub dropped: usize,
+    /// Number of the edges that are added.
+    pub added: usize,
+}
+
+/// Checks that a splice can be made: it reads nothing that this has not read.
 pub(crate) fn check_splice(
     store: &mut Store,
     place: (TreeId, Height),
     clone: &RangeClone,
-) -> Result<(usize, usize)> {
+) -> Result<Spliced> {
     let (parent, old) = row(store, place, &clone.destination())?;
     let (above, shown) = row(store, place, &clone.source())?;
     let below = Height(place.1.0 - 1);
@@ -114,7 +125,8 @@ pub(crate) fn check_splice(
     for child in &parent.children()[old.clone()] {
         store.expect_node(child.id, place.0, below)?;
     }
-    Ok((shown.len(), parent.children().len() - old.len() + shown.len()))
+    let (node, children) = (parent.id, parent.children().len());
+    Ok(Spliced { node, children, dropped: old.len(), added: shown.len() })
 }
 
 /// Replaces the nodes below `height` within the destination by further edges to those within the source, seen through

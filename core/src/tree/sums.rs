@@ -38,25 +38,31 @@ pub(crate) trait Sum: Clone + Default {
 
 /// What follows in a tree from a key on.
 pub(crate) enum Stretch {
-    /// The node of height 1 that is responsible for the key, or the root if it is a leaf.
-    Parent(SharedInternal),
+    /// The node of height 1 that is responsible for the key, and the lens of the path to it.
+    Parent(SharedInternal, PathLens),
     /// The root, which is a leaf.
     Root(NodeId),
     /// A child behind an edge with a lens, and the bounds of that edge.
     Shown(NodeId, Bounds),
 }
 
-/// What follows from `key` on. No path to it that has no lens is taken twice in a sound tree.
-pub(crate) fn stretch(store: &Store, tree: TreeId, key: &[u8]) -> Result<Stretch> {
+/// What follows from `key` on. No path to it that has no lens is taken twice in a sound tree; paths through lenses are
+/// taken if `through_lenses`.
+pub(crate) fn stretch(
+    store: &Store,
+    tree: TreeId,
+    key: &[u8],
+    through_lenses: bool,
+) -> Result<Stretch> {
     let mut way = Descent::new(store, tree)?;
     while let Some(node) = SharedInternal::of(way.node().clone()) {
-        let at = node.child_for(key);
+        let at = node.child_for(&way.lens().down(key));
         let child = &node.children()[at];
-        if child.lens.is_some() {
+        if child.lens.is_some() && !through_lenses {
             return Ok(Stretch::Shown(child.id, node.child_bounds(at)));
         }
         if node.height == Height(1) {
-            return Ok(Stretch::Parent(node));
+            return Ok(Stretch::Parent(node, way.lens().clone()));
         }
         way.enter(at, Use::Scan)?;
     }

@@ -185,8 +185,8 @@ impl Volume {
         }
         let lsn = Lsn(self.next_msn.0);
         if let Durability::Logged(form) = durability {
-            let (next_zone, next_ino) = (self.next_zone, self.next_ino);
-            let record = |messages| Record { lsn, op, wall, next_zone, next_ino, messages };
+            let next = self.next;
+            let record = |messages| Record { lsn, op, wall, next, messages };
             match form.messages {
                 None => {
                     let record = record(std::mem::take(&mut ordered.messages));

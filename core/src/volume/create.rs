@@ -8,8 +8,8 @@ use crate::device::Device;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::format::{
-    Birth, Features, HoldsRoot, Identity, Inflow, PagePointer, Superblock, TableRoot, ZoneSizes,
-    limits,
+    Birth, Features, HoldsRoot, Identity, Inflow, NextNumbers, PagePointer, Superblock, TableRoot,
+    ZoneSizes, limits,
 };
 use crate::holds::Holds;
 use crate::ids::*;
@@ -110,8 +110,7 @@ impl Volume {
             nonces: options.nonces,
             is_reproducible: false,
             next_msn: Msn(1),
-            next_zone: limits::FIRST_ZONE,
-            next_ino: limits::FIRST_INO,
+            next: NextNumbers::FIRST,
             late_bytes: LATE_BYTES,
             checkpoint_after: None,
             changed: None,
@@ -156,8 +155,7 @@ pub(super) fn unborn(
         map_hash: Hash::default(),
         table: TableRoot { page, levels: 1 },
         next_node: NodeId(3),
-        next_zone: limits::FIRST_ZONE,
-        next_ino: limits::FIRST_INO,
+        next: NextNumbers::FIRST,
         next_msn: Msn(1),
         zones,
         wall: Time::default(),

@@ -35,7 +35,8 @@ use bytes::Bytes;
 
 use crate::disk::{Disk, IoCounts};
 use crate::error::{Error, Result, after};
-use crate::format::{Features, Identity, Key, Op, RecordMessage, Superblock};
+use crate::format::limits::{INODES_END, TAGS_END};
+use crate::format::{Features, Identity, Key, NextNumbers, Op, RecordMessage, Superblock};
 use crate::holds::Holds;
 use crate::ids::*;
 use crate::log::Log;
@@ -67,13 +68,6 @@ pub enum Content {
     Keys,
 }
 
-impl Content {
-    /// Whether nodes of this tree may have several edges, or edges a lens (SPEC 7.5).
-    pub fn can_share(self, tree: TreeId) -> bool {
-        self == Content::Keys || tree == TreeId::Data
-    }
-}
-
 /// One operation, ready to be made durable as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
@@ -103,8 +97,7 @@ pub struct Volume {
     /// Whether nonces may repeat: then no log groups may be written.
     is_reproducible: bool,
     next_msn: Msn,
-    next_zone: ZoneId,
-    next_ino: Ino,
+    next: NextNumbers,
     /// From this number of bytes of consecutive blocks on, values are bound late: written with their nodes, not to the
     /// log.
     late_bytes: usize,
@@ -223,8 +216,11 @@ impl Volume {
 
     /// Takes the next free inode number.
     pub fn take_ino(&mut self) -> Result<Ino> {
-        let next = Ino(after("next inode", self.next_ino.0)?);
-        Ok(std::mem::replace(&mut self.next_ino, next))
+        let next = Ino(self.next.ino.0 + 1);
+        if next >= INODES_END {
+            return Err(used_up("inode numbers"));
+        }
+        Ok(std::mem::replace(&mut self.next.ino, next))
     }
 
     /// Sets the time of the next checkpoint, unless a transaction since the last checkpoint is later.
@@ -232,32 +228,35 @@ impl Volume {
         self.latest = self.latest.max(Some(now));
     }
 
-    /// The inode number that the next new object gets.
-    pub fn next_ino(&self) -> Ino {
-        self.next_ino
+    /// The numbers that are given out next.
+    pub fn next_numbers(&self) -> NextNumbers {
+        self.next
     }
 
     /// The superblock with the current values of the next numbers.
     pub(crate) fn superblock_now(&self) -> Superblock {
-        let (next_zone, next_ino, next_msn) = (self.next_zone, self.next_ino, self.next_msn);
-        Superblock { next_zone, next_ino, next_msn, ..self.superblock.clone() }
+        let (next, next_msn) = (self.next, self.next_msn);
+        Superblock { next, next_msn, ..self.superblock.clone() }
     }
 
-    /// Marks these numbers, and all below them, as taken.
-    pub fn given(&mut self, zone: Option<ZoneId>, ino: Option<Ino>) -> Result<()> {
-        if let Some(zone) = zone {
-            self.next_zone = self.next_zone.max(ZoneId(after("next zone id", zone.0)?));
-        }
-        if let Some(ino) = ino {
-            self.next_ino = self.next_ino.max(Ino(after("next inode", ino.0)?));
-        }
-        Ok(())
+    /// Gives out numbers only from these on.
+    pub fn raise_numbers(&mut self, least: NextNumbers) {
+        self.next = self.next.max(least);
     }
 
     /// Takes the next free zone id.
     pub fn take_zone(&mut self) -> Result<ZoneId> {
-        let next = ZoneId(after("next zone id", self.next_zone.0)?);
-        Ok(std::mem::replace(&mut self.next_zone, next))
+        let next = ZoneId(after("next zone id", self.next.zone.0)?);
+        Ok(std::mem::replace(&mut self.next.zone, next))
+    }
+
+    /// Takes the next free tag of a cloned directory.
+    pub fn take_tag(&mut self) -> Result<Tag> {
+        let next = Tag(self.next.tag.0 + 1);
+        if next.0 > TAGS_END {
+            return Err(used_up("tags of cloned directories"));
+        }
+        Ok(std::mem::replace(&mut self.next.tag, next))
     }
 
     /// The value of `key`.
@@ -383,4 +382,9 @@ pub fn content_of(superblock: &Superblock) -> Content {
         0 => Content::Files,
         _ => Content::Keys,
     }
+}
+
+/// The error that all numbers of a kind are given out. Nothing gives them back, so a copy of the volume helps.
+fn used_up(what: &str) -> Error {
+    Error::Unsupported(format!("more {what}: all are given out; a copy of the volume has new ones"))
 }

@@ -103,8 +103,7 @@ impl Volume {
             }
             self.flush_waiting(&mut waiting)?;
             self.next_msn = Msn(record.next_lsn().0);
-            self.next_zone = self.next_zone.max(record.next_zone);
-            self.next_ino = self.next_ino.max(record.next_ino);
+            self.next = self.next.max(record.next);
         }
         Ok(late.end_of_group)
     }

@@ -109,6 +109,11 @@ impl Pen {
         paths.swap_remove(self.random.below(paths.len() as u64) as usize)
     }
 
+    /// The number of paths.
+    pub(super) fn paths(&self) -> usize {
+        self.model.paths(false).len()
+    }
+
     pub(super) fn fresh(&mut self) -> Path {
         let directory = self.pick(true);
         let name = match self.random.below(20) {

@@ -124,6 +124,11 @@ pub fn perform(fs: &mut Fs, step: &Step) -> Result<()> {
             let (at, len) = (first * FILE_BLOCK as u64, count * FILE_BLOCK as u64);
             fs.copy_range((&from, at), (&to, at), len, &mut true).map(drop)
         }
+        Step::CloneDirectory(from, to) => {
+            let original = fs.resolve(from)?;
+            let (directory, name) = fs.resolve_parent(to)?;
+            fs.clone_directory(&original, &directory, name).map(drop)
+        }
         Step::Unlink(path) => {
             let (directory, name) = fs.resolve_parent(path)?;
             fs.unlink(&directory, name)

@@ -65,6 +65,8 @@ pub enum Step {
         first: u64,
         count: u64,
     },
+    /// Clones a directory: the original, and the new path.
+    CloneDirectory(Path, Path),
     Unlink(Path),
     Rmdir(Path),
     /// From the first path to the second.
@@ -185,6 +187,7 @@ impl Words<'_> {
                 first: self.block()?,
                 count: self.block()?,
             },
+            "clone-directory" => Step::CloneDirectory(self.path()?, self.path()?),
             "unlink" => Step::Unlink(self.path()?),
             "rmdir" => Step::Rmdir(self.path()?),
             "rename" => Step::Rename(self.path()?, self.path()?),
@@ -319,6 +322,9 @@ impl fmt::Display for Step {
             Step::CopyBlocks { from, to, first, count } => {
                 write!(f, "copy-blocks {} {} {first} {count}", Word(from), Word(to))
             }
+            Step::CloneDirectory(from, to) => {
+                write!(f, "clone-directory {} {}", Word(from), Word(to))
+            }
             Step::Unlink(path) => write!(f, "unlink {}", Word(path)),
             Step::Rmdir(path) => write!(f, "rmdir {}", Word(path)),
             Step::Rename(from, to) => write!(f, "rename {} {}", Word(from), Word(to)),
@@ -377,6 +383,7 @@ mod tests {
             Step::Write { path: odd.clone(), offset: 0, len: 0, fill: Fill::Zeros },
             Step::Truncate(path("/f"), u64::MAX),
             Step::CopyBlocks { from: odd.clone(), to: path("/f"), first: 0, count: 128 },
+            Step::CloneDirectory(odd.clone(), path("/d/e")),
             Step::Unlink(path("/f")),
             Step::Rmdir(path("/")),
             Step::Rename(odd.clone(), path("/d/e")),

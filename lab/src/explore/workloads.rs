@@ -80,6 +80,7 @@ impl Workload {
             seeded("orphans", "names that go before what they lead to", tiny, orphans),
             seeded("snapshots", "snapshots that are taken and dropped", tiny, snapshots),
             seeded("clones", "parts of files that are shared", ROOMY, clones),
+            seeded("directories", "directories that are cloned", ROOMY, directories),
             seeded("carves", "keys made boundaries of nodes", tiny, carves),
             seeded(
                 "full",
@@ -479,6 +480,30 @@ fn clones(pen: &mut Pen) {
             10 => pen.step(Step::Exchange(from, to)),
             _ if turn % 4 == 0 => pen.step(Step::Snapshot(format!("of {turn}"))),
             _ => pen.step(Step::DropSnapshot(format!("of {}", turn / 8 * 4))),
+        }
+        pen.settle(5, 30, 30);
+    }
+}
+
+/// Directories of all kinds of objects are cloned, clones too, and changed, moved and deleted; with snapshots.
+fn directories(pen: &mut Pen) {
+    pen.step(Step::Mkdir(b"/a".to_vec()));
+    pen.step(Step::Mkdir(b"/a/b".to_vec()));
+    pen.large("/a/b/large");
+    for turn in 0..60 {
+        pen.anything(pen.steps.len() + 4);
+        let (from, to) = (pen.pick(true), pen.fresh());
+        match pen.random.below(6) {
+            // Clones of what has clones would double it each time.
+            0..=3 if pen.paths() < 100 => pen.step(Step::CloneDirectory(from, to)),
+            4 if turn % 4 == 0 => pen.step(Step::Snapshot(format!("of {turn}"))),
+            4 => pen.step(Step::DropSnapshot(format!("of {}", turn / 8 * 4))),
+            _ if pen.chance(3) => pen.step(Step::RemoveTree(from)),
+            _ => {
+                let (offset, len) = (pen.offset(60_000), pen.len_around_edge(30 << 10));
+                let (path, fill) = (pen.pick(false), pen.fill());
+                pen.step(Step::Write { path, offset, len, fill });
+            }
         }
         pen.settle(5, 30, 30);
     }

@@ -45,7 +45,6 @@ pub fn touched(a: &Volume, b: &Volume, logged: [Touched; 2]) -> Option<Touched> 
     differ(disks, volume, older, Some(younger), &mut changed);
     let Changed { entries, is_whole: true } = changed else { return None };
     let shares = [a, b].iter().any(|volume| volume.superblock().features.shares());
-    let shares = TreeId::ALL.map(|tree| shares && a.content().can_share(tree));
     let mut touched = Parts::of([a, b], &entries, shares).and_then(Parts::keys).ok()?;
     for logged in logged {
         for (touched, logged) in touched.iter_mut().zip(logged) {
@@ -129,20 +128,20 @@ struct Parts<'d> {
     ranges: Balance<(TreeId, Key, Key, Msn), ()>,
     /// With their nodes.
     slices: Balance<SlicePart, (usize, SlicePlace)>,
-    /// The trees in which nodes are shared.
-    shares: [bool; 2],
+    /// Whether nodes are shared.
+    shares: bool,
     /// The number of nodes with these parts.
     nodes: usize,
     internal: Vec<(Side, PathLens, Arc<Node>)>,
 }
 
 impl<'d> Parts<'d> {
-    /// The parts of these nodes. In a tree without shared nodes one path leads to each, without a lens (invariant 6);
-    /// where nodes are shared, those along all paths count.
+    /// The parts of these nodes. Where no node is shared one path leads to each, without a lens (invariant 6); otherwise
+    /// those along all paths count.
     fn of(
         volumes: [&'d Volume; 2],
         entries: &[(NodeId, [Option<Entry>; 2])],
-        shares: [bool; 2],
+        shares: bool,
     ) -> Result<Parts<'d>> {
         let mut parts = Parts {
             disks: volumes.map(|volume| &volume.store().disk),
@@ -155,12 +154,15 @@ impl<'d> Parts<'d> {
             internal: Vec::new(),
         };
         let volume = volumes[0].identity().volume;
-        for (id, sides) in entries {
-            for (side, entry) in [Side::First, Side::Second].into_iter().zip(sides) {
-                let Some(entry) = entry.filter(|entry| !parts.shares(entry.tree)) else { continue };
-                let node = Node::load(parts.disk(side), volume, *id, &entry)?;
-                parts.add(side, PathLens::default(), Arc::new(node))?;
+        if !shares {
+            for (id, sides) in entries {
+                for (side, entry) in [Side::First, Side::Second].into_iter().zip(sides) {
+                    let Some(entry) = entry else { continue };
+                    let node = Node::load(parts.disk(side), volume, *id, entry)?;
+                    parts.add(side, PathLens::default(), Arc::new(node))?;
+                }
             }
+            return Ok(parts);
         }
         let changed: HashSet<NodeId> = entries.iter().map(|(id, _)| *id).collect();
         for (side, volume) in [Side::First, Side::Second].into_iter().zip(volumes) {
@@ -171,15 +173,11 @@ impl<'d> Parts<'d> {
             let (differ, known) = Default::default();
             let mut paths =
                 Paths { side, disk, volume: id, table, changed: &changed, differ, known };
-            for (tree, _) in TreeId::ALL.into_iter().zip(shares).filter(|(_, shares)| *shares) {
+            for tree in TreeId::ALL {
                 paths.add(&mut parts, Stop::root(tree), PathLens::default())?;
             }
         }
         Ok(parts)
-    }
-
-    fn shares(&self, tree: TreeId) -> bool {
-        self.shares[usize::from(tree == TreeId::Data)]
     }
 
     fn disk(&self, side: Side) -> &'d Disk {
@@ -208,7 +206,7 @@ impl<'d> Parts<'d> {
                 };
                 for (place, first, hash) in internal.slices() {
                     let keys = || [to.clone(), from.clone(), first.clone()];
-                    let keys = self.shares(tree).then(keys);
+                    let keys = self.shares.then(keys);
                     self.slices.count(side, (hash, keys), (at, place));
                 }
                 self.internal.push((side, lens, node));

@@ -439,8 +439,7 @@ impl Forge {
             lsn: Lsn(lsn),
             op: Op::Raw,
             wall: Time::default(),
-            next_zone: self.superblock.next_zone,
-            next_ino: self.superblock.next_ino,
+            next: self.superblock.next,
             messages,
         }
     }

@@ -6,7 +6,8 @@ pub(super) const CASES: &[Case] = &[
     ("a record that uses all zones and inodes up", Finds(Code::LogTorn), |mut forge| {
         let message = insert(DATA, key(&[1; 16]), vec![1]);
         let record = forge.record(forge.superblock.next_msn.0, vec![message]);
-        let record = Record { next_zone: ZoneId(u64::MAX), next_ino: Ino(u64::MAX), ..record };
+        let next = NextNumbers { zone: ZoneId(u64::MAX), ..record.next };
+        let record = Record { next, ..record };
         forge.group(forge.superblock.log_head, forge.superblock.first_group, &[record]);
         forge.seal()
     }),

@@ -172,23 +172,30 @@ pub(super) const CASES: &[Case] = &[
     // Directories made here share their zone with others, and the checker reports it.
     ("next zone id is in use", Finds(Code::CounterWrong), |forge| {
         let image = committed(raised(forge), directory(0, b"new-zone", 500, 0));
-        superblock(Forge::new(image), |superblock| superblock.next_zone = ZoneId(500))
+        superblock(Forge::new(image), |superblock| superblock.next.zone = ZoneId(500))
     }),
     ("next zone id is 0", Wrong, |forge| {
-        superblock(forge, |superblock| superblock.next_zone = ZoneId(0))
+        superblock(forge, |superblock| superblock.next.zone = ZoneId(0))
     }),
     ("next zone id is the last", Clean, |forge| {
-        superblock(forge, |superblock| superblock.next_zone = ZoneId(LAST))
+        superblock(forge, |superblock| superblock.next.zone = ZoneId(LAST))
     }),
     ("next inode is in use", Finds(Code::CounterWrong), |forge| {
-        superblock(forge, |superblock| superblock.next_ino = FIRST_INO)
+        superblock(forge, |superblock| superblock.next.ino = FIRST_INO)
     }),
     ("next inode is the last", Clean, |forge| {
-        superblock(forge, |superblock| superblock.next_ino = Ino(LAST))
+        superblock(forge, |superblock| superblock.next.ino = Ino(limits::INODES_END.0 - 1))
     }),
     ("next inode is 0", Wrong, |forge| {
-        superblock(forge, |superblock| superblock.next_ino = Ino(0))
+        superblock(forge, |superblock| superblock.next.ino = Ino(0))
     }),
+    ("next tag is the last", Clean, |forge| {
+        superblock(forge, |superblock| superblock.next.tag = Tag(limits::TAGS_END))
+    }),
+    ("next tag is beyond the last", Wrong, |forge| {
+        superblock(forge, |superblock| superblock.next.tag = Tag(limits::TAGS_END + 1))
+    }),
+    ("next tag is 0", Wrong, |forge| superblock(forge, |superblock| superblock.next.tag = Tag(0))),
     ("first group is 0", Wrong, |forge| superblock(forge, |superblock| superblock.first_group = 0)),
     ("next MSN is 0", Wrong, |forge| superblock(forge, |superblock| superblock.next_msn = Msn(0))),
     ("next MSN is the last", Clean, |forge| {
@@ -264,7 +271,8 @@ pub(super) const CASES: &[Case] = &[
     ("two superblocks of one epoch", Finds(Code::SlotInvalid), |forge| {
         let slot = 2 * (forge.superblock.birth.epoch.0 % 16) as u32 + 1;
         let block = forge.ring_block(slot);
-        let other = Superblock { slot, next_ino: Ino(1 << 40), ..forge.superblock.clone() };
+        let next = NextNumbers { ino: Ino(1 << 39), ..forge.superblock.next };
+        let other = Superblock { slot, next, ..forge.superblock.clone() };
         let mut forge = Forge::new(forge.seal());
         let other = Superblock {
             table: forge.superblock.table,

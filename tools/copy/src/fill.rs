@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use crate::host::{Kind, Meta};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
-use betr_core::fs::{Attributes, Changes, Fs, LastLink, New, Object, components};
+use betr_core::fs::{Attributes, Changes, Fs, LastLink, New, Object, Since, components};
 use betr_core::ids::{Ino, Time};
 use betr_core::path::Operand;
 
@@ -39,9 +39,9 @@ pub(crate) enum Clash {
     /// type is removed with its contents, and a name with the prefix `.wh.` removes what was there before (OCI image
     /// layer specification, "Whiteouts").
     Layer,
-    /// Those with smaller inode numbers are replaced, as cp does ([`Fs::clear_for_copy`]); an existing directory
+    /// Those that were made before are replaced, as cp does ([`Fs::clear_for_copy`]); an existing directory
     /// stays as it is.
-    Older(Ino),
+    Older(Since),
 }
 
 /// Fills a buffer with the next data of a file. Returns offset and length, or `None` at the end.
@@ -63,8 +63,8 @@ pub(crate) struct Fill<'f> {
     clash: Clash,
     /// The directories from the root to the parent of the last object.
     open: Vec<Level>,
-    /// The first inode number of this run: objects with smaller ones existed before.
-    older_than: Ino,
+    /// Tells what this run made from what existed before.
+    since: Since,
     /// Directories that existed before, and got new attributes.
     renewed: BTreeSet<Ino>,
 }
@@ -86,10 +86,10 @@ impl<'f> Fill<'f> {
         clash: Clash,
         options: ImportOptions,
     ) -> Fill<'f> {
-        let older_than = fs.volume().next_ino();
+        let since = fs.since_now();
         let open = vec![Level { name: Vec::new(), directory: root, times: None, changed: false }];
         let put = Put::new(fs, options);
-        Fill { put, clash, open, older_than, renewed: BTreeSet::new() }
+        Fill { put, clash, open, since, renewed: BTreeSet::new() }
     }
 
     /// The directory that is filled.
@@ -210,7 +210,7 @@ impl<'f> Fill<'f> {
         name: &[u8],
         there: Object,
     ) -> Result<(), CopyError> {
-        if there.ino() >= self.older_than {
+        if self.since.made(&there) {
             return Ok(());
         }
         let removed = if there.is_directory() {
@@ -328,8 +328,7 @@ impl<'f> Fill<'f> {
                     self.object_in(making, &last, name, &mut |_| Ok(None))?
                 }
             };
-            let is_own =
-                directory.ino() >= self.older_than || self.renewed.contains(&directory.ino());
+            let is_own = self.since.made(&directory) || self.renewed.contains(&directory.ino());
             let times = is_own.then(|| times_of(&directory));
             self.open.push(Level { name: name.to_vec(), directory, times, changed: false });
         }
@@ -392,9 +391,7 @@ impl<'f> Fill<'f> {
         let is_directory = kind == FileType::Directory;
         let cleared = match self.clash {
             Clash::Refuse => return Ok(None),
-            Clash::Older(older_than) => {
-                self.put.fs.clear_for_copy(directory, name, is_directory, older_than)
-            }
+            Clash::Older(since) => self.put.fs.clear_for_copy(directory, name, is_directory, since),
             Clash::Replace | Clash::Layer => {
                 let Some(there) = self.find(path, directory, name)? else { return Ok(None) };
                 match (is_directory, there.is_directory()) {
@@ -428,7 +425,7 @@ impl<'f> Fill<'f> {
                 self.put.fs.remove_xattr(object, &name)?;
             }
         }
-        if object.ino() < self.older_than {
+        if !self.since.made(object) {
             self.renewed.insert(object.ino());
         }
         self.put.attributes(path, meta, object)

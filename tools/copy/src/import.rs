@@ -6,8 +6,7 @@
 use std::collections::HashMap;
 
 use crate::host::{Entry, Kind, Links, Meta, Source};
-use betr_core::fs::{CopyTo, Fs, Object};
-use betr_core::ids::Ino;
+use betr_core::fs::{CopyTo, Fs, Object, Since};
 
 use crate::fill::{Clash, Fill, Making, NextPiece, empty_directory};
 use crate::{CopyError, ImportOptions, Imported, join};
@@ -81,10 +80,10 @@ pub fn import_over(
     source: &Source,
     links: &mut ImportLinks,
     to: CopyTo<'_>,
-    older_than: Ino,
+    since: Since,
     options: ImportOptions,
 ) -> Result<Imported, CopyError> {
-    let clash = Clash::Older(older_than);
+    let clash = Clash::Older(since);
     let (directory, name) = match to {
         CopyTo::Entry(directory, name) => (directory, name),
         CopyTo::Into(directory) => {
@@ -93,13 +92,13 @@ pub fn import_over(
         }
     };
     let meta = source.root()?;
-    let next_ino = fs.volume().next_ino();
+    let begun = fs.since_now();
     let fill = Fill::new(fs, directory.clone(), clash, options);
     let mut import = Import { fill, source, links };
     let made = import.entry(b"", &meta, directory, name)?;
     let done = import.fill.put.done;
     let Some(root) = made.filter(|_| meta.kind == Kind::Directory) else { return Ok(done) };
-    let is_new = root.ino() >= next_ino;
+    let is_new = begun.made(&root);
     let mut fill = Fill::new(fs, root, clash, options);
     if is_new {
         fill.keep_times();

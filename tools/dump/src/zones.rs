@@ -21,18 +21,20 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
     let sizes = fs.zone_sizes();
     let text = format!("zones of {} to {}", human(sizes.min), human(sizes.max));
     output.line(io, text, || json!({ "min": sizes.min, "max": sizes.max }))?;
+    let zones = fs.zones().map_err(at_image)?;
+    // Numbers in clones of directories are long.
+    let width = zones.iter().map(|zone| zone.ino.to_string().len()).max().unwrap_or(0).max(7);
     if output.is_text() {
         let [zone, above, kind, inode] = ["zone", "above", "kind", "inode"];
         let [entries, meta, files] = ["entries", "metadata", "files"];
         writeln!(
             io.out,
-            "{zone:>5} {above:>5} {kind:<9} {inode:>7} {entries:>7} {meta:>9} {files:>12}        path"
+            "{zone:>5} {above:>5} {kind:<9} {inode:>width$} {entries:>7} {meta:>9} {files:>12}        path"
         )?;
     }
-    let zones = fs.zones().map_err(at_image)?;
     for (at, zone) in zones.iter().enumerate() {
         let path = path_of(&zones, at);
-        output.line(io, line(zone, &path, sizes), || object(zone, &path, sizes))?;
+        output.line(io, line(zone, &path, sizes, width), || object(zone, &path, sizes))?;
         output.damaged |= zone.stated != zone.counted;
     }
     Ok(())
@@ -68,10 +70,10 @@ fn kind_of(zone: &Zone) -> &'static str {
     }
 }
 
-fn line(zone: &Zone, path: &[u8], sizes: ZoneSizes) -> String {
+fn line(zone: &Zone, path: &[u8], sizes: ZoneSizes, width: usize) -> String {
     let above = zone.above.map_or("-".into(), |above| above.to_string());
     let mut text = format!(
-        "{:>5} {above:>5} {:<9} {:>7} {:>7} {:>9} {:>12} {:<5}  {}",
+        "{:>5} {above:>5} {:<9} {:>width$} {:>7} {:>9} {:>12} {:<5}  {}",
         zone.id.to_string(),
         kind_of(zone),
         zone.ino.to_string(),

@@ -126,8 +126,7 @@ impl Args {
         let mut imported = ImportLinks::of(trees);
         let image = session.image().to_owned();
         session.change(|fs| {
-            // Objects with this inode number or a greater one are copies that this command makes.
-            let older_than = fs.volume().next_ino();
+            let since = fs.since_now();
             for Job { original, dest, path } in jobs {
                 let at = |below: &[u8], error: betr_core::Error| {
                     let path = crate::session::below(&path.shown(), below);
@@ -140,12 +139,12 @@ impl Args {
                 match original {
                     Original::Image(original) => {
                         let shares = self.reflink == Reflink::Auto;
-                        fs.copy_over(&original, to, older_than, &mut links, shares)
+                        fs.copy_over(&original, to, since, &mut links, shares)
                             .map_err(|CopyStopped { path, error }| at(&path, error))?;
                     }
                     Original::Host(source, ..) => {
                         let options = ImportOptions { epoch, owners: Owners::default() };
-                        import_over(fs, &source, &mut imported, to, older_than, options).map_err(
+                        import_over(fs, &source, &mut imported, to, since, options).map_err(
                             |error| match error {
                                 CopyError::Refused { path, refusal } => at(&path, refusal.into()),
                                 error => copy_failure(&image, error),

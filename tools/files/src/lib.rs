@@ -9,6 +9,7 @@
 mod cat;
 mod chmod;
 mod chown;
+mod clone;
 mod cp;
 mod du;
 mod export;
@@ -57,6 +58,8 @@ pub enum Verb {
     Du(du::Args),
     /// Copy files in, out, or within
     Cp(cp::Args),
+    /// Clone a file or a directory
+    Clone(clone::Args),
     /// Rename files and directories
     Mv(mv::Args),
     /// Remove files and directories
@@ -103,6 +106,7 @@ impl Verb {
             Verb::Find(args) => args,
             Verb::Du(args) => args,
             Verb::Cp(args) => args,
+            Verb::Clone(args) => args,
             Verb::Mv(args) => args,
             Verb::Rm(args) => args,
             Verb::Mkdir(args) => args,

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use betr_cli::{Exit, Failure, Io, json, show, words};
 use betr_core::address::Address;
-use betr_core::format::{Action, Bounds, Record, RecordMessage};
+use betr_core::format::{Action, Bounds, RecordMessage};
 use betr_core::ids::Lsn;
 use betr_core::text::Printable;
 use betr_offline::history::Event;
@@ -64,9 +64,13 @@ impl Args {
 fn text(told: &Event<'_>, io: &mut Io) -> Result<(), Failure> {
     writeln!(io.out, "{}", event::line(told))?;
     let (group, byte) = (told.group.number, told.byte);
-    let Record { next_zone, next_ino, .. } = told.record;
+    let next = told.record.next;
     writeln!(io.out, "  in log group {group} at b:{byte:#x}")?;
-    writeln!(io.out, "  then the next zone is {next_zone}, the next inode number {next_ino}")?;
+    let (zone, ino, tag) = (next.zone, next.ino, next.tag);
+    writeln!(
+        io.out,
+        "  then the next zone is {zone}, the next inode number {ino}, the next tag {tag}"
+    )?;
     for (touched, message) in told.touched.iter().zip(&told.record.messages) {
         let path = told.path(touched);
         writeln!(io.out, "  {:<10} {} {}", touched.msn, words::act(touched), Printable(&path))?;
@@ -130,7 +134,8 @@ fn document(told: &Event<'_>) -> Value {
         })
     });
     document["messages"] = messages.collect();
-    document["next_zone"] = told.record.next_zone.0.into();
-    document["next_inode"] = told.record.next_ino.0.into();
+    document["next_zone"] = told.record.next.zone.0.into();
+    document["next_inode"] = told.record.next.ino.0.into();
+    document["next_tag"] = told.record.next.tag.0.into();
     document
 }

@@ -1,5 +1,6 @@
-//! Scans a whole tree, leaf by leaf in key order, but for what is seen through a lens. Several leaves are read and decoded at once, on all cores, before the
-//! consumer needs them.
+//! Scans a whole tree, leaf by leaf in key order. What is seen through a lens in the data index counts as one leaf, since
+//! a sum over it is all that is needed. Several leaves are read and decoded at once, on all cores, before the consumer
+//! needs them.
 //!
 //! At most two groups of leaves are in memory besides the one being consumed. Over a device that wants one call after
 //! another, or on a thread of the pool, leaves are read on demand.
@@ -20,7 +21,7 @@ use crate::tree::{Stretch, stretch};
 /// 128 leaves: advised to the kernel before they are read.
 const ANNOUNCED: usize = 128;
 
-/// The next leaf, or the node below an edge with a lens.
+/// The next leaf; in the data index also the node below an edge with a lens.
 #[derive(Clone, Debug)]
 pub(in crate::check) struct NextLeaf {
     /// Its id.
@@ -120,7 +121,7 @@ impl InOrder<'_> {
     }
 
     fn next_stretch(&mut self, from: &Key) -> Result<()> {
-        match stretch(self.store, self.tree, from)? {
+        match stretch(self.store, self.tree, from, self.tree == TreeId::Metadata)? {
             Stretch::Root(id) => {
                 self.next = None;
                 self.known.push_back(NextLeaf { id, bounds: Bounds::default(), is_shown: false });
@@ -129,12 +130,13 @@ impl InOrder<'_> {
                 self.next.clone_from(&bounds.hi);
                 self.known.push_back(NextLeaf { id, bounds, is_shown: true });
             }
-            Stretch::Parent(node) => {
-                self.next.clone_from(&node.bounds.hi);
-                for at in node.child_for(from)..node.children().len() {
+            Stretch::Parent(node, lens) => {
+                self.next = lens.bounds_up(node.bounds.clone()).hi;
+                for at in node.child_for(&lens.down(from))..node.children().len() {
                     let child = &node.children()[at];
-                    let (id, is_shown) = (child.id, child.lens.is_some());
-                    self.known.push_back(NextLeaf { id, bounds: node.child_bounds(at), is_shown });
+                    let bounds = lens.bounds_up(node.child_bounds(at));
+                    let is_shown = child.lens.is_some() || lens.lens().is_some();
+                    self.known.push_back(NextLeaf { id: child.id, bounds, is_shown });
                 }
             }
         }

@@ -92,6 +92,8 @@ pub(crate) fn corrections(
     Ok(std::mem::take(&mut schema.corrections))
 }
 
+/// Zone ids are less than this, so that the next one is a number, too.
+const ZONES_END: u64 = NUMBERS_END - 1;
 /// 8 bytes of a key: its zone id.
 const ZONE_BYTES: usize = 8;
 
@@ -108,6 +110,8 @@ struct Schema<'s> {
     /// Directories that are not the root of a zone, by the prefix of the keys below them.
     inline: BTreeMap<Vec<u8>, Inline>,
     inodes: Numbers,
+    /// The zone of the last entry, and its lineage.
+    lineage: (ZoneId, Lineage),
     /// Number of entries of the orphan directory.
     orphans: u64,
     /// Keys of inodes of files with data zones, by zone.
@@ -147,7 +151,18 @@ struct Reference {
     key: Key,
     from: ZoneId,
     name: Vec<u8>,
+    /// With its number as it is shown.
     zone: ZoneRef,
+    /// The lineage of the zone that it is in.
+    lineage: Lineage,
+}
+
+impl Reference {
+    /// The correction that puts another reference in its place.
+    fn put(&self, right: ZoneRef) -> Correction {
+        let stored = ZoneRef { ino: self.lineage.stored(right.ino), ..right };
+        Correction::Put(self.key.clone(), stored.encode())
+    }
 }
 
 impl<'s> Schema<'s> {
@@ -162,6 +177,7 @@ impl<'s> Schema<'s> {
             small: BTreeMap::new(),
             inline: BTreeMap::new(),
             inodes: Numbers::of([ROOT_INO, ORPHAN_INO]),
+            lineage: (ROOT_ZONE, Lineage::NONE),
             orphans: 0,
             homes: HashMap::new(),
             corrections: Vec::new(),
@@ -174,7 +190,10 @@ impl<'s> Schema<'s> {
         let (store, shown) = (volume.store(), Shown::new());
         let contents = thread::scope(|scope| {
             let announce = |leaf: &NextLeaf| source.announce(leaf);
-            let read = |store: &Store, leaf| source.metadata(store, leaf);
+            let read = |store: &Store, leaf: NextLeaf| match leaf.is_shown {
+                true => shown.metadata(store, leaf),
+                false => source.metadata(store, leaf),
+            };
             let metadata = Leaves::new(scope, store, TreeId::Metadata, at_once, announce, read);
             let read = |store: &Store, leaf: NextLeaf| match leaf.is_shown {
                 true => shown.part(store, leaf.bounds),
@@ -254,9 +273,10 @@ impl<'s> Schema<'s> {
         self.mend(Correction::Drop(TreeId::Metadata, Key::copied(key)));
     }
 
-    /// Replaces an inode.
-    fn put_inode(&mut self, key: &[u8], inode: &Inode) {
-        self.mend(Correction::Put(Key::copied(key), inode.encode()));
+    /// Replaces the root of a zone.
+    fn put_root(&mut self, key: &[u8], root: &Inode) {
+        let stored = Inode { ino: root.lineage.stored(root.ino), ..root.clone() };
+        self.mend(Correction::Put(Key::copied(key), stored.encode()));
     }
 
     fn put_links(&mut self, key: &[u8], links: u32) {
@@ -300,27 +320,22 @@ impl<'s> Schema<'s> {
             self.drop_entry(key);
             return self.add(Code::KeyInvalid, key, "no metadata key looks like this");
         };
-        let said = match &entry.said {
+        let (said, stored) = match &entry.said {
             Said::Attribute => return self.attribute(&entry, &place, owner.as_deref()),
             Said::Malformed(error) => {
                 self.drop_entry(key);
                 return self.add(Code::ValueMalformed, key, error);
             }
-            Said::Inode(inode) => Ok(inode),
-            Said::ZoneRef(zone) => Err(zone),
+            Said::Inode(inode) => (Ok(inode), inode.ino),
+            Said::ZoneRef(zone) => (Err(zone), zone.ino),
         };
-        if place.zone.0 >= NUMBERS_END {
+        let lineage = self.lineage_of(&place, said.ok());
+        let ino = lineage.shown(stored);
+        if place.zone.0 >= ZONES_END {
             self.drop_entry(key);
             return self.add(Code::KeyInvalid, key, "no zone has this number");
         }
-        if place.zone >= self.superblock.next_zone {
-            self.mend(Correction::Given { zone: Some(place.zone), ino: None });
-            self.add(
-                Code::CounterWrong,
-                key,
-                format!("next zone id {}", self.superblock.next_zone),
-            );
-        }
+        self.check_zone_given(key, place.zone);
         let directory = place.directory(key);
         self.orphans += u64::from(place.zone == ORPHAN_ZONE && place.is_in_root());
         self.zones.entry(place.zone).or_default().has_entries |= directory.is_some();
@@ -346,24 +361,26 @@ impl<'s> Schema<'s> {
             self.count(place.zone, directory, meta, data);
         }
         match said {
-            Ok(inode) => self.inode(&entry, &place, *inode),
+            Ok(inode) => {
+                let is_stored_right = lineage.is_canonical(stored);
+                self.inode(&entry, &place, Brief { ino, ..*inode }, is_stored_right);
+            }
             Err(_) if directory.is_none() => {
                 self.drop_entry(key);
                 self.add(Code::ValueMalformed, key, "a zone reference as the root of a zone");
             }
-            Err(zone) if zone.zone.0 >= NUMBERS_END => {
+            Err(zone) if zone.zone.0 >= ZONES_END => {
                 self.drop_entry(key);
                 self.add(Code::ZoneWrong, key, format!("a reference to zone {}", zone.zone));
             }
             Err(zone) => {
                 let name = place.name(key).to_vec();
-                if place.zone == ORPHAN_ZONE && place.is_in_root() && name != orphan_name(zone.ino)
-                {
+                if place.zone == ORPHAN_ZONE && place.is_in_root() && name != orphan_name(ino) {
                     self.drop_entry(key);
                     self.add(Code::ZoneWrong, key, "an orphan under another number than its own");
                 }
-                let reference =
-                    Reference { key: Key::copied(key), from: place.zone, name, zone: *zone };
+                let (key, from, zone) = (key.clone(), place.zone, ZoneRef { ino, ..*zone });
+                let reference = Reference { key, from, name, zone, lineage };
                 self.zones.entry(zone.zone).or_default().references.push(reference);
             }
         }
@@ -395,7 +412,46 @@ impl<'s> Schema<'s> {
         }
     }
 
-    fn inode(&mut self, entry: &Entry, place: &MetaPlace, inode: Brief) {
+    /// The lineage of the zone that an entry is in. The root of a zone comes before all else in it.
+    fn lineage_of(&mut self, place: &MetaPlace, inode: Option<&Brief>) -> Lineage {
+        if self.lineage.0 != place.zone {
+            self.lineage = (place.zone, Lineage::NONE);
+        }
+        if let Some(root) = inode.filter(|_| place.is_root()) {
+            self.lineage.1 = root.lineage;
+        }
+        self.lineage.1
+    }
+
+    /// Checks that a zone id has been given out.
+    fn check_zone_given(&mut self, key: &[u8], zone: ZoneId) {
+        let next = self.superblock.next.zone;
+        if zone >= next {
+            self.mend(Correction::Numbers(NextNumbers::beyond_zone(zone)));
+            self.add(Code::CounterWrong, key, format!("zone {zone}, and the next one is {next}"));
+        }
+    }
+
+    /// Checks that a shown number, and the lineage that it may have, have been given out.
+    fn check_number_given(&mut self, key: &[u8], ino: Ino, lineage: Lineage) {
+        let next = self.superblock.next;
+        let least = NextNumbers::beyond(ino);
+        let least = match lineage {
+            Lineage::NONE => least,
+            Lineage { limit, tag } => {
+                least.max(NextNumbers { ino: limit, tag: Tag(tag.0 + 1), ..NextNumbers::FIRST })
+            }
+        };
+        if least.max(next) != next {
+            self.mend(Correction::Numbers(least));
+            let NextNumbers { ino: next, tag, .. } = next;
+            let detail = format!("inode {ino}, and the next number is {next}, the next tag {tag}");
+            self.add(Code::CounterWrong, key, detail);
+        }
+    }
+
+    /// Checks an inode, with its number as it is shown.
+    fn inode(&mut self, entry: &Entry, place: &MetaPlace, inode: Brief, is_stored_right: bool) {
         let key = &entry.key;
         // The orphan directory is internal, and not counted.
         if inode.ino != ORPHAN_INO {
@@ -404,25 +460,21 @@ impl<'s> Schema<'s> {
         }
         let fixed = [(ROOT_ZONE, ROOT_INO), (ORPHAN_ZONE, ORPHAN_INO)];
         let is_fixed = place.is_root() && fixed.contains(&(place.zone, inode.ino));
-        if !(1..NUMBERS_END).contains(&inode.ino.0) || (!is_fixed && !self.inodes.insert(inode.ino))
-        {
+        let is_number = is_number(inode.ino) && is_stored_right;
+        if !is_number || (!is_fixed && !self.inodes.insert(inode.ino)) {
             let all = entry.inode();
             self.corrections.extend(all.map(|all| Correction::Renumber(key.clone(), all.into())));
             self.add(Code::InodeTwice, key, format!("inode {}", inode.ino));
-        } else if inode.ino >= self.superblock.next_ino {
-            self.mend(Correction::Given { zone: None, ino: Some(inode.ino) });
-            let next = self.superblock.next_ino;
-            self.add(
-                Code::CounterWrong,
-                key,
-                format!("inode {}, and {next} would be given out next", inode.ino),
-            );
+        } else {
+            let lineage = if place.is_root() { inode.lineage } else { Lineage::NONE };
+            self.check_number_given(key, inode.ino, lineage);
         }
         if inode.kind == FileType::Regular && !self.contents_of(key, place, inode) {
             return;
         }
         if place.is_root() {
-            self.zones.entry(place.zone).or_default().root = entry.inode();
+            let root = entry.inode().map(|root| Inode { ino: inode.ino, ..root });
+            self.zones.entry(place.zone).or_default().root = root;
             return;
         }
         if inode.kind == FileType::Directory {
@@ -447,7 +499,7 @@ impl<'s> Schema<'s> {
     /// Records the contents of a regular file. Returns false if its data zone is invalid.
     fn contents_of(&mut self, key: &Key, place: &MetaPlace, inode: Brief) -> bool {
         let prefix = match inode.data_zone {
-            Some(zone) if zone.0 >= NUMBERS_END => {
+            Some(zone) if zone.0 >= ZONES_END => {
                 self.mend(Correction::Contentless(key.clone()));
                 self.add(Code::ZoneWrong, key, format!("data zone {zone}"));
                 return false;
@@ -455,11 +507,8 @@ impl<'s> Schema<'s> {
             Some(zone) => Key::copied(&zone.0.to_be_bytes()),
             None => key.clone(),
         };
-        if let Some(zone) = inode.data_zone.filter(|zone| *zone >= self.superblock.next_zone) {
-            self.mend(Correction::Given { zone: Some(zone), ino: None });
-            self.add(Code::CounterWrong, key, format!("data zone {zone}"));
-        }
-        if inode.data_zone.is_some() {
+        if let Some(zone) = inode.data_zone {
+            self.check_zone_given(key, zone);
             self.homes.entry(prefix.to_vec()).or_insert_with(|| key.clone());
         }
         let stated = Stated { size: inode.size, sparse: inode.sparse };
@@ -489,9 +538,10 @@ impl<'s> Schema<'s> {
     fn inline_directory(&mut self, entry: &Entry, place: &MetaPlace) {
         let key = &entry.key;
         let Some(inode) = entry.inode() else { return };
-        if inode.parent.is_some() {
-            self.put_inode(key, &Inode { parent: None, ..inode.clone() });
-            self.add(Code::ZoneWrong, key, "a parent is for the roots of zones");
+        if inode.parent.is_some() || inode.lineage != Lineage::NONE {
+            let right = Inode { parent: None, lineage: Lineage::NONE, ..inode.clone() };
+            self.mend(Correction::Put(key.clone(), right.encode()));
+            self.add(Code::ZoneWrong, key, "a parent or a lineage is for the roots of zones");
         }
         let (stated, found) = (inode.sums, Sums::default());
         let inline = Inline { links: inode.links, subdirectories: 0, stated, found };

@@ -17,8 +17,10 @@ impl Schema<'_> {
         let zones = self.zones.iter().filter_map(|(id, zone)| {
             let [reference] = &zone.references[..] else { return None };
             let own = reference.zone.link == LinkKind::Own && reference.from != ORPHAN_ZONE;
-            let small = own && self.sizes.are_above(zone.found);
-            zone.root.as_ref().map(|_| (*id, reference.from, small))
+            let small = |root: &Inode| {
+                own && root.lineage == Lineage::NONE && self.sizes.are_above(zone.found)
+            };
+            zone.root.as_ref().map(|root| (*id, reference.from, small(root)))
         });
         for (zone, ..) in &self.data_zones {
             if self.zones.contains_key(zone) || *zone < FIRST_ZONE {
@@ -72,7 +74,7 @@ impl Schema<'_> {
             let fixed = *id == ROOT_ZONE || *id == ORPHAN_ZONE;
             if fixed && root.kind != FileType::Directory {
                 let now = self.superblock.wall;
-                self.put_inode(&key, &lost_inode(FileType::Directory, root.ino, now));
+                self.put_root(&key, &lost_inode(FileType::Directory, root.ino, now));
                 self.add(Code::ZoneWrong, &key, "the root of this zone must be a directory");
             }
             if zone.has_entries && root.kind != FileType::Directory {
@@ -87,7 +89,7 @@ impl Schema<'_> {
                     let found =
                         format!("inode {}, a {}", reference.zone.ino, reference.zone.kind.name());
                     let right = ZoneRef { ino: root.ino, kind: root.kind, ..reference.zone };
-                    self.mend(Correction::Put(reference.key.clone(), right.encode()));
+                    self.mend(reference.put(right));
                     self.add(
                         Code::ZoneWrong,
                         &key,
@@ -101,7 +103,7 @@ impl Schema<'_> {
             } else {
                 for reference in zone.references.iter().filter(|it| it.zone.link == LinkKind::Own) {
                     let link = ZoneRef { link: LinkKind::Link, ..reference.zone };
-                    self.mend(Correction::Put(reference.key.clone(), link.encode()));
+                    self.mend(reference.put(link));
                     let detail = "what is no directory is referred to as if it were one";
                     self.add(Code::ZoneWrong, &reference.key, detail);
                 }
@@ -119,14 +121,17 @@ impl Schema<'_> {
         }
         for (id, ino) in [(ROOT_ZONE, ROOT_INO), (ORPHAN_ZONE, ORPHAN_INO)] {
             let root = zones.get(&id).and_then(|zone| zone.root.as_ref());
-            if root.is_none_or(|root| root.ino != ino || root.parent.is_some()) {
-                let detail = format!("expected directory {ino} without a parent");
+            let is_wrong = |root: &Inode| {
+                root.ino != ino || root.parent.is_some() || root.lineage != Lineage::NONE
+            };
+            if root.is_none_or(is_wrong) {
+                let detail = format!("expected directory {ino} without a parent and a lineage");
                 let now = self.superblock.wall;
                 let known = zones.get(&id).and_then(|zone| zone.root.clone());
                 let known = known.filter(|root| root.kind == FileType::Directory);
                 let root = known.unwrap_or_else(|| lost_inode(FileType::Directory, ino, now));
-                let root = Inode { ino, parent: None, ..root };
-                self.put_inode(&MetaKey::root(id).encode(), &root);
+                let root = Inode { ino, parent: None, lineage: Lineage::NONE, ..root };
+                self.put_root(&MetaKey::root(id).encode(), &root);
                 self.add(Code::ZoneWrong, &MetaKey::root(id).encode(), detail);
             }
         }
@@ -150,12 +155,12 @@ impl Schema<'_> {
             let says = root.parent.as_ref().map(|parent| (parent.zone, &parent.name));
             if says != Some((reference.from, &reference.name)) {
                 let parent = Some(Parent { zone: reference.from, name: reference.name.clone() });
-                self.put_inode(key, &Inode { parent, ..root.clone() });
+                self.put_root(key, &Inode { parent, ..root.clone() });
                 self.add(Code::ZoneWrong, key, "the directory names another parent");
             }
             if reference.zone.link != LinkKind::Own {
                 let own = ZoneRef { link: LinkKind::Own, ..reference.zone };
-                self.mend(Correction::Put(reference.key.clone(), own.encode()));
+                self.mend(reference.put(own));
                 self.add(Code::ZoneWrong, key, "a directory is referred to as if it were shared");
             }
         }
@@ -176,11 +181,11 @@ impl Schema<'_> {
         if zone.has_entries || kind == FileType::Directory {
             let parent = Some(Parent { zone: reference.from, name: reference.name.clone() });
             let root = Inode { parent, ..lost_inode(FileType::Directory, ino, now) };
-            self.put_inode(&MetaKey::root(id).encode(), &root);
+            self.put_root(&MetaKey::root(id).encode(), &root);
         } else if kind == FileType::Regular {
             // If there are contents, they determine its size.
             let root = Inode { links: zone.references.len() as u32, ..lost_inode(kind, ino, now) };
-            self.put_inode(&MetaKey::root(id).encode(), &root);
+            self.put_root(&MetaKey::root(id).encode(), &root);
         } else {
             // Its type and content are lost.
             let keys: Vec<Key> = zone.references.iter().map(|other| other.key.clone()).collect();

@@ -9,6 +9,8 @@
 //! checkpoint before the group, as before any group. And all late-bound values that the source has are bound by earlier
 //! groups.
 
+use std::collections::BTreeMap;
+
 use super::checkpoint::Continued;
 use super::commit::{Draft, Durability};
 use super::reserve::{Claim, path_need};
@@ -19,7 +21,7 @@ use crate::format::limits::{FANOUT, KEY_MAX};
 use crate::format::{CHILD_BYTES, Features, RangeClone, Record, are_apart, clones};
 use crate::ids::*;
 use crate::space::Need;
-use crate::tree::{self, Scan};
+use crate::tree::{self, Scan, Spliced};
 
 /// 1,024 children: the limit of a node in the format.
 const CHILDREN_MAX: usize = *FANOUT.end() as usize;
@@ -59,9 +61,6 @@ impl Volume {
     /// Refuses clones that cannot be made.
     fn check_clones(&self, wanted: &[(TreeId, RangeClone)]) -> Result<()> {
         let misuse = |text: &str| Err(Error::Misuse(format!("a range cannot be cloned: {text}")));
-        if !wanted.iter().all(|(tree, _)| self.content().can_share(*tree)) {
-            return misuse("a file system shares nodes of its data index alone");
-        }
         if !are_apart(wanted.iter().map(|(tree, clone)| (*tree, clone))) {
             return misuse("two clones of one operation overlap");
         }
@@ -119,19 +118,25 @@ impl Volume {
     /// that get or lose one.
     fn check_splices(&mut self, splices: &[Splice]) -> Result<Need> {
         let store = &mut self.trees.wait_mut().store;
-        let mut counts = Vec::with_capacity(splices.len());
+        // Several may be in one node.
+        let mut nodes: BTreeMap<NodeId, Spliced> = BTreeMap::new();
         for Splice { tree, height, clone } in splices {
-            counts.push(tree::check_splice(store, (*tree, *height), clone)?);
+            let spliced = tree::check_splice(store, (*tree, *height), clone)?;
+            match nodes.get_mut(&spliced.node) {
+                Some(known) => {
+                    known.dropped += spliced.dropped;
+                    known.added += spliced.added;
+                }
+                None => drop(nodes.insert(spliced.node, spliced)),
+            }
         }
-        // All may be edges of one node.
-        let all: usize = counts.iter().map(|(edges, _)| edges).sum();
         // The first clone of a volume makes the reserve for steps larger.
         let mut need = match store.table.shares() {
             true => Need::default(),
             false => path_need(store.geometry, self.superblock.image_blocks, store.height()),
         };
-        for (edges, children) in counts {
-            let most = children + all - edges;
+        for Spliced { children, dropped, added, .. } in nodes.into_values() {
+            let most = (children + added).saturating_sub(dropped);
             if most > CHILDREN_MAX {
                 let text = format!(
                     "a clone in a node that would have {most} children: at most {CHILDREN_MAX}"
@@ -140,7 +145,7 @@ impl Volume {
             }
             let node =
                 Need::of_image(store.geometry.internal_bytes_max(self.superblock.image_blocks));
-            let blocks = Need::of_blocks(2 * (edges + children) as u64);
+            let blocks = Need::of_blocks(2 * (added + most) as u64);
             need = need + node + Need::of_image(most * EDGE_BYTES_MAX) + blocks;
         }
         Ok(need)

@@ -56,7 +56,7 @@ pub(super) fn directory_unreachable(bench: &mut Bench) -> Result<()> {
 }
 
 fn next_ino(bench: &mut Bench) -> Result<Ino> {
-    Ok(bench.volume()?.superblock().next_ino)
+    Ok(bench.volume()?.superblock().next.ino)
 }
 
 pub(super) fn data_wrong(bench: &mut Bench) -> Result<()> {

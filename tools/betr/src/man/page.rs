@@ -24,9 +24,9 @@ const EPOCH: Variable = (
 );
 
 /// The tools that read the current time.
-const TIMED: [&str; 15] = [
-    "mkfs", "import", "cp", "mv", "rm", "mkdir", "ln", "chmod", "chown", "setfattr", "truncate",
-    "mknod", "touch", "shell", "resize",
+const TIMED: [&str; 16] = [
+    "mkfs", "import", "cp", "clone", "mv", "rm", "mkdir", "ln", "chmod", "chown", "setfattr",
+    "truncate", "mknod", "touch", "shell", "resize",
 ];
 
 /// The name of a command's page, such as `betr-dump-tree`.

@@ -88,7 +88,7 @@ pub(crate) const TOOLS: [Tool; 53] = [
     tool("snapshot prune --json IMG --keep-within 7d", false),
 ];
 
-const NAMES: [(&str, i32); 40] = [
+const NAMES: [(&str, i32); 41] = [
     ("mkfs", 1),
     ("fsck", 16),
     ("undo", 2),
@@ -110,6 +110,7 @@ const NAMES: [(&str, i32); 40] = [
     ("find", 2),
     ("du", 2),
     ("cp", 2),
+    ("clone", 2),
     ("mv", 2),
     ("rm", 2),
     ("mkdir", 2),

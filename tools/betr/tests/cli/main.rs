@@ -1,6 +1,7 @@
 //! The binary from the user's view: options, exit codes, streams, and changes of files.
 
 mod broken;
+mod clone;
 mod commands;
 mod contract;
 mod crash;

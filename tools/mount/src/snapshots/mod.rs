@@ -129,12 +129,6 @@ pub(crate) fn check(fs: &Fs, options: &Options) -> Result<(), Failure> {
             "its root has an entry '.betr', which would be hidden: rename that, or mount without",
         ));
     }
-    // The other half of the numbers is for files created during the mount.
-    if fs.volume().next_ino().0 > numbers::INO_END.0 / 2 {
-        return Err(refused(
-            "it has inode numbers above 2^47, which leaves none for those of snapshots",
-        ));
-    }
     Ok(())
 }
 
@@ -226,6 +220,9 @@ impl Snapshots {
         let epoch = self.known.lock().trees.get(&tag).ok_or(Errno::ESTALE)?.epoch;
         let holds = self.holds(live)?;
         let hold = holds.iter().find(|hold| hold.epoch == epoch).ok_or(Errno::ESTALE)?;
+        if !numbers::fit(hold.next) {
+            return Err(Errno::EOVERFLOW);
+        }
         let cache = CacheBudget::of(CACHE_MIN as usize);
         let volume = live.read(|fs| fs.volume().open_hold(hold, cache))?;
         let server = Server::of_snapshot(live, &hold.name, Fs::open(volume, Box::new(clock_now)));
@@ -333,7 +330,7 @@ impl Known {
         if let Some(tag) = self.tags.get(&epoch) {
             return Some(*tag);
         }
-        // A free one exists: there are 65,534 tags, and at most 8,960 snapshots.
+        // A free one exists: there are 14,335 tags, and at most 8,960 snapshots.
         let mut tag = self.last.unwrap_or(Tag::LIVE).next();
         while self.trees.contains_key(&tag) {
             tag = tag.next();

@@ -137,8 +137,9 @@ pub(super) fn facts(image: &Image) -> Result<Sheet, String> {
     rows.push(fact("log head", Cell::new(Role::Link, at)).to([Spot::byte(head)]));
     rows.push(fact("next message", superblock.next_msn.0.to_string()));
     rows.push(fact("next node", superblock.next_node.0.to_string()));
-    rows.push(fact("next zone", superblock.next_zone.0.to_string()));
-    rows.push(fact("next inode", superblock.next_ino.0.to_string()));
+    rows.push(fact("next zone", superblock.next.zone.0.to_string()));
+    rows.push(fact("next inode", superblock.next.ino.0.to_string()));
+    rows.push(fact("next tag", superblock.next.tag.0.to_string()));
     rows.extend(features(superblock.features));
     rows.extend(regions(image));
     rows.extend(snapshots(&superblock.holds));

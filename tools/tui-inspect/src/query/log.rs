@@ -290,7 +290,10 @@ fn details(event: &Event<'_>, disk: &Disk) -> Sheet {
             "hash of the group",
             hash.map_or_else(|| "unreadable".into(), |hash| hash.to_string()),
         ),
-        fact("next zone, inode", format!("{}, {}", record.next_zone, record.next_ino)),
+        fact("next zone, inode, tag", {
+            let next = record.next;
+            format!("{}, {}, {}", next.zone, next.ino, next.tag)
+        }),
     ];
     for path in event.paths() {
         let cell = Cell::new(Role::Link, printable(&path));

@@ -189,7 +189,7 @@ impl Stream {
                 arrival.put(change).map_err(at_image)?;
             }
         }
-        arrival.end(header.next_zone, header.next_ino).map_err(at_image)?;
+        arrival.end(header.next).map_err(at_image)?;
         drop(meter);
         let found = hash(volume, !args.quiet, "Verifying").map_err(at_image)?;
         if found != header.content {

@@ -6,8 +6,8 @@
 
 use std::io::{self, Read, Write};
 
-use betr_core::format::{Features, Key, ZoneSizes, is_hold_name};
-use betr_core::ids::{Epoch, Hash, Ino, Time, TreeId, VolumeId, ZoneId};
+use betr_core::format::{Features, FormatError, Key, NextNumbers, ZoneSizes, is_hold_name};
+use betr_core::ids::{Epoch, Hash, Time, TreeId, VolumeId};
 use betr_offline::transfer::Change;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 /// The first bytes of a stream.
 pub(super) const MAGIC: &[u8; 8] = b"\xbeBETRst\n";
 /// The supported version.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes of the header before the names.
 const FIXED_BYTES: usize = 200;
 /// Bytes of the longest header: names of 255, 255 and 64 bytes, and the hash.
@@ -39,8 +39,7 @@ pub(super) struct Header {
     pub incompatible: u64,
     pub zones: ZoneSizes,
     /// The next numbers to assign.
-    pub next_zone: ZoneId,
-    pub next_ino: Ino,
+    pub next: NextNumbers,
     /// The sizes of the image and its log, in bytes.
     pub image_bytes: u64,
     pub log_bytes: u64,
@@ -61,6 +60,9 @@ pub(super) enum StreamError {
     /// A field has an invalid value.
     #[error("{what}: expected {expected}, found {found}")]
     Wrong { what: &'static str, expected: String, found: String },
+    /// A number is not one that a volume gives out.
+    #[error("what the header says: {0}")]
+    Numbers(#[from] FormatError),
     /// The stream is truncated.
     #[error("it ends before it is complete")]
     Ended,
@@ -82,16 +84,10 @@ impl Header {
         bytes.extend(self.wall.nanos.to_le_bytes());
         bytes.extend(u32::from(self.base.is_some()).to_le_bytes());
         let ZoneSizes { min, max } = self.zones;
-        let numbers = [
-            self.incompatible,
-            min,
-            max,
-            self.next_zone.0,
-            self.next_ino.0,
-            self.image_bytes,
-            self.log_bytes,
-        ];
-        numbers.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+        let push = |bytes: &mut Vec<u8>, number: u64| bytes.extend(number.to_le_bytes());
+        [self.incompatible, min, max].iter().for_each(|number| push(&mut bytes, *number));
+        bytes.extend(self.next.to_bytes());
+        [self.image_bytes, self.log_bytes].iter().for_each(|number| push(&mut bytes, *number));
         bytes.extend(self.content.0);
         bytes.extend(base_hash.0);
         let names = [&self.name, &base_name, &self.label];
@@ -152,8 +148,7 @@ impl Header {
             wall: Time { secs: i64::from_le_bytes(array(bytes, 40)), nanos },
             incompatible: known(u64_at(56))?,
             zones: ZoneSizes { min: u64_at(64), max: u64_at(72) },
-            next_zone: ZoneId(u64_at(80)),
-            next_ino: Ino(u64_at(88)),
+            next: NextNumbers::from_bytes(&array(bytes, 80))?,
             image_bytes: u64_at(96),
             log_bytes: u64_at(104),
             content: Hash(array(bytes, 112)),
@@ -373,6 +368,8 @@ fn fill(input: &mut impl Read, buf: &mut [u8]) -> Result<(), StreamError> {
 
 #[cfg(test)]
 mod tests {
+    use betr_core::ids::{Ino, Tag, ZoneId};
+
     use super::*;
 
     fn header() -> Header {
@@ -382,8 +379,7 @@ mod tests {
             wall: Time { secs: -5, nanos: 6 },
             incompatible: 0,
             zones: ZoneSizes { min: 1, max: 2 },
-            next_zone: ZoneId(3),
-            next_ino: Ino(4),
+            next: NextNumbers { zone: ZoneId(3), ino: Ino(4), tag: Tag(5) },
             image_bytes: 5,
             log_bytes: 6,
             content: Hash([8; 32]),

@@ -1,0 +1,298 @@
+//! Clones of directories: everything below one is shown below another as well, without a copy (SPEC 11.8).
+//!
+//! A clone has a zone of its own for each zone of the original, with the same tree in it: a range clone of both indexes.
+//! What names a zone there is written anew: references, and files with data zones, which are cloned with them. A file
+//! with several names below the original is one file below the clone; names of it elsewhere are none of the clone's.
+//!
+//! Objects of a clone are shown under numbers of their own: the tag of its lineage and the stored number. Numbers that are
+//! stored with a tag are given anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::data::data_prefix;
+use super::make::check_named;
+use super::zones::SmallZone;
+use super::{Draft, Fs, Object, Placed, check_name, decode_value};
+use crate::error::{Refusal, Result};
+use crate::format::limits::RECORD_MESSAGES_MAX;
+use crate::format::*;
+use crate::ids::*;
+use crate::tree::{KeyScan, Scan};
+
+/// The byte behind those that follow the common prefix of everything below a directory: 1 for its entries, and 2 for
+/// what is below these.
+const FIRST: u8 = 1;
+const BEHIND: u8 = 3;
+
+/// A clone under construction.
+struct Clone {
+    draft: Draft,
+    /// The limit of the lineages that it makes: all numbers that are stored in the original are below.
+    limit: Ino,
+    /// The new tag for each tag of the original.
+    tags: BTreeMap<Tag, Tag>,
+    /// Objects with several names, by their zones.
+    links: BTreeMap<ZoneId, Linked>,
+    /// The zones of directories of the original.
+    zones: BTreeSet<ZoneId>,
+    /// Zones whose entries have not been read.
+    waiting: Vec<Part>,
+}
+
+/// An object with several names below the original.
+struct Linked {
+    /// The number of the original.
+    original: Ino,
+    zone: ZoneId,
+    ino: Ino,
+    names: u32,
+}
+
+/// A part of the original in one zone, and the zone that will have its clone.
+struct Part {
+    /// The directory that the part is below.
+    from: MetaKey,
+    lineage: Lineage,
+    to: ZoneId,
+}
+
+impl Fs {
+    /// Makes `name` in `directory` a clone of an object: of a directory as [`Fs::clone_directory`] says, and of others as
+    /// [`Fs::copy`].
+    pub fn clone_object(&mut self, from: &Object, directory: &Object, name: &[u8]) -> Result<()> {
+        match from.is_directory() {
+            true => self.clone_directory(from, directory, name).map(drop),
+            false => self.copy(from, directory, name).map(drop),
+        }
+    }
+
+    /// Makes `name` in `directory` a clone of another directory: the same as a copy with owners, permissions, times and
+    /// attributes, but made at once, and the two share what neither changes.
+    ///
+    /// Fails with [`Refusal::Invalid`] if the new directory would be below the original.
+    pub fn clone_directory(
+        &mut self,
+        from: &Object,
+        directory: &Object,
+        name: &[u8],
+    ) -> Result<Object> {
+        check_name(name)?;
+        check_named(directory)?;
+        if !from.is_directory() || !directory.is_directory() {
+            return Err(Refusal::NotADirectory.into());
+        }
+        if self.find(directory, name)?.is_some() {
+            return Err(Refusal::Exists.into());
+        }
+        if from.is_orphan() {
+            return Err(Refusal::NotFound.into());
+        }
+        if self.is_above(from, directory)? {
+            return Err(Refusal::Invalid.into());
+        }
+        let draft = self.begin()?;
+        let gain = self.make_way_for_reference(directory, name)?;
+        let mut clone = Clone {
+            draft,
+            limit: self.volume.next_numbers().ino,
+            tags: BTreeMap::new(),
+            links: BTreeMap::new(),
+            zones: BTreeSet::from([from.place().zone]),
+            waiting: Vec::new(),
+        };
+        let parent = Parent { zone: directory.place().zone, name: name.to_vec() };
+        let (root, zone) =
+            self.clone_root(&mut clone, (&from.inode(), from.place(), from.lineage()), parent)?;
+        while let Some(part) = clone.waiting.pop() {
+            self.clone_part(&mut clone, &part)?;
+        }
+        self.clone_links(&mut clone)?;
+        let mut draft = clone.draft;
+        let place = directory.place().child(name);
+        draft.insert_reference(&place, (&root, zone), directory.lineage());
+        draft.count(directory, gain);
+        draft.touch(directory, 1)?;
+        self.commit(Op::Clone, draft)?;
+        let up = Some((directory.clone(), name.into()));
+        self.enter(root, Placed { zone: Some(zone), up })
+    }
+
+    /// Adds the root of a zone for everything below a directory. Returns its inode and the zone.
+    fn clone_root(
+        &mut self,
+        clone: &mut Clone,
+        (original, place, lineage): (&Inode, MetaKey, Lineage),
+        parent: Parent,
+    ) -> Result<(Inode, ZoneId)> {
+        let zone = self.volume.take_zone()?;
+        let tag = match clone.tags.get(&lineage.tag) {
+            Some(tag) => *tag,
+            None => {
+                let tag = self.volume.take_tag()?;
+                clone.tags.insert(lineage.tag, tag);
+                tag
+            }
+        };
+        let now = clone.draft.now;
+        let root = Inode {
+            ino: self.volume.take_ino()?,
+            parent: Some(parent),
+            lineage: Lineage { limit: clone.limit, tag },
+            changed: now,
+            born: now,
+            ..original.clone()
+        };
+        self.clone_inode(clone, &root, &place, zone)?;
+        clone.waiting.push(Part { from: place, lineage, to: zone });
+        Ok((root, zone))
+    }
+
+    /// Adds the inode of a zone's root, with the extended attributes of an object.
+    fn clone_inode(
+        &self,
+        clone: &mut Clone,
+        inode: &Inode,
+        from: &MetaKey,
+        zone: ZoneId,
+    ) -> Result<()> {
+        let place = MetaKey::root(zone);
+        clone.draft.insert_inode(&place, inode, inode.lineage);
+        for (name, value) in self.xattrs_at(from)? {
+            clone.draft.insert(&place.with_xattr(&name), value);
+        }
+        Ok(())
+    }
+
+    /// Adds everything of the original in one zone.
+    fn clone_part(&mut self, clone: &mut Clone, part: &Part) -> Result<()> {
+        let (before, after) = (part.from.below(), MetaKey::root(part.to).below());
+        let there = |key: &Key| Key::new([&after[..], &key[before.len()..]].concat());
+        let (lo, hi) = part.from.subtree_range();
+        let mut scan = Scan::new(TreeId::Metadata, lo, Some(hi));
+        let mut has_entries = false;
+        while let Some((key, value)) = self.volume.advance(&mut scan)? {
+            has_entries = true;
+            let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
+            if place.xattr.is_some() {
+                continue;
+            }
+            let to = MetaKey::decode(&there(&key)).ok_or_else(|| self.bad_key(&key))?;
+            match decode_value(&key, &value)? {
+                MetaValue::Inode(stored) => self.clone_entry(clone, &stored, &to)?,
+                MetaValue::ZoneRef(stored) => {
+                    let reference = ZoneRef { ino: part.lineage.shown(stored.ino), ..stored };
+                    self.clone_reference(clone, &reference, &place, &to)?;
+                }
+            }
+            if clone.draft.messages() > RECORD_MESSAGES_MAX as usize / 4 {
+                return Err(Refusal::TooBig.into());
+            }
+        }
+        if has_entries {
+            clone.draft.clone_range(TreeId::Metadata, below(&before, &after));
+        }
+        let (lo, hi) = part.from.subtree_range();
+        if KeyScan::new(TreeId::Data, lo, Some(hi)).next(self.volume.store())?.is_some() {
+            clone.draft.clone_range(TreeId::Data, below(&before, &after));
+        }
+        Ok(())
+    }
+
+    /// Adds what an inode in the original needs besides: a number, and the zone of its contents.
+    fn clone_entry(&mut self, clone: &mut Clone, inode: &Inode, to: &MetaKey) -> Result<()> {
+        if is_fixed(inode.ino) {
+            let ino = self.volume.take_ino()?;
+            clone.draft.update(to, Update::patch(INO_AT, &ino.0.to_le_bytes(), false));
+        }
+        let Some(data_zone) = inode.data_zone else { return Ok(()) };
+        let zone = self.volume.take_zone()?;
+        clone.draft.update(to, Update::patch(DATA_ZONE_AT, &zone.0.to_le_bytes(), false));
+        self.clone_contents(clone, data_zone, zone)?;
+        if self.is_small(data_zone).is_some() {
+            clone.draft.small(zone, Some(SmallZone { at: to.zone, object: None }));
+        }
+        Ok(())
+    }
+
+    /// Adds the contents of a file with a zone of their own.
+    fn clone_contents(&self, clone: &mut Clone, from: ZoneId, to: ZoneId) -> Result<()> {
+        let prefix = |zone| MetaKey::root(zone).encode();
+        let (lo, hi) = (data_key(&prefix(from), 0), data_key(&prefix(from), u64::MAX));
+        if KeyScan::new(TreeId::Data, lo, Some(hi)).next(self.volume.store())?.is_some() {
+            let lens = Lens::of_ranges(prefix(to), prefix(from)).expect("two zones are apart");
+            clone.draft.clone_range(TreeId::Data, lens.into());
+        }
+        Ok(())
+    }
+
+    /// Adds what a reference in the original refers to.
+    fn clone_reference(
+        &mut self,
+        clone: &mut Clone,
+        reference: &ZoneRef,
+        from: &MetaKey,
+        to: &MetaKey,
+    ) -> Result<()> {
+        if reference.kind == FileType::Directory {
+            let name = to.path.last().cloned().unwrap_or_default();
+            let parent = Parent { zone: to.zone, name };
+            if !clone.zones.insert(reference.zone) {
+                let found = format!("a second reference to {}", reference.zone);
+                return Err(self.damaged(from, "one for each zone", &found));
+            }
+            self.check_parent(from, reference.zone)?;
+            let original = self.root_inode(reference.zone)?;
+            let from = (&original, MetaKey::root(reference.zone), original.lineage);
+            let (root, zone) = self.clone_root(clone, from, parent)?;
+            // New numbers are beyond the limits of all lineages.
+            clone.draft.insert_reference(to, (&root, zone), Lineage::NONE);
+            return Ok(());
+        }
+        let linked = match clone.links.get_mut(&reference.zone) {
+            Some(linked) => linked,
+            None => {
+                let (zone, ino) = (self.volume.take_zone()?, self.volume.take_ino()?);
+                let linked = Linked { original: reference.ino, zone, ino, names: 0 };
+                clone.links.entry(reference.zone).or_insert(linked)
+            }
+        };
+        linked.names += 1;
+        let (ino, zone) = (linked.ino, linked.zone);
+        clone.draft.insert(to, ZoneRef { ino, zone, ..*reference }.encode());
+        Ok(())
+    }
+
+    /// Adds the objects with several names.
+    fn clone_links(&mut self, clone: &mut Clone) -> Result<()> {
+        for (from, linked) in std::mem::take(&mut clone.links) {
+            let object = self.zone_root(from, linked.original)?;
+            let now = clone.draft.now;
+            let inode = Inode {
+                ino: linked.ino,
+                links: linked.names,
+                changed: now,
+                ..Inode::clone(&object.inode())
+            };
+            if object.is_directory() {
+                let found = "a directory with links";
+                return Err(self.damaged(&object.place(), "no directory", found));
+            }
+            self.clone_inode(clone, &inode, &object.place(), linked.zone)?;
+            if object.kind() == FileType::Regular {
+                debug_assert_eq!(data_prefix(&object), *MetaKey::root(from).encode());
+                self.clone_contents(clone, from, linked.zone)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The clone of everything below a directory, by the prefixes of the keys.
+fn below(from: &Key, to: &Key) -> RangeClone {
+    let lens = Lens::of_ranges(to.clone(), from.clone()).expect("two zones are apart");
+    let [first, behind] = [FIRST, BEHIND].map(|byte| Key::copied(&[byte]));
+    RangeClone::part(lens, first, Some(behind)).expect("a prefix and one byte are a key")
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,8 @@
 //! they change no content, and a checkpoint may come between any two of them. Nodes are not merged until the carve
 //! ends, since a merge could take a boundary away again.
 
+use std::collections::BTreeSet;
+
 use super::balance::Site;
 use super::descent::Descent;
 use super::{Balance, shape, share};
@@ -21,6 +23,8 @@ pub(super) struct Carve {
     cuts: Vec<Cut>,
     /// Ranges between cuts for which nothing may be pending in nodes of this height either.
     emptied: Vec<(TreeId, Bounds, Height)>,
+    /// The cut, or the range behind all cuts, to look at first: those before it need no step as far as is known.
+    at: usize,
     /// Nodes that may be small.
     small: Vec<Site>,
 }
@@ -58,7 +62,7 @@ impl Balance {
         &mut self,
         store: &Store,
         tree: TreeId,
-        ranges: [&Bounds; 2],
+        ranges: &[Bounds; 2],
     ) -> Result<Height> {
         let mut below = Height(1);
         for range in ranges {
@@ -74,9 +78,10 @@ impl Balance {
         Ok(below)
     }
 
-    /// Number of keys of the carve in progress.
+    /// Number of different keys of the carve in progress.
     pub fn cuts(&self) -> usize {
-        self.carving.as_ref().map_or(0, |carve| carve.cuts.len())
+        let cuts = self.carving.iter().flat_map(|carve| &carve.cuts);
+        cuts.map(|cut| (cut.tree, &cut.key)).collect::<BTreeSet<_>>().len()
     }
 
     /// Ends a carve: from now on nodes may be merged across its boundaries.
@@ -115,36 +120,49 @@ impl Balance {
 
     /// The next step of the carve; `None` if all of its keys are boundaries.
     pub(super) fn next_of_carve(&self, store: &Store) -> Result<Option<CarveStep>> {
-        for Cut { tree, key, below } in self.carving.iter().flat_map(|carve| &carve.cuts) {
-            let step = next(store, *tree, key, *below)?;
-            if step.is_some() {
-                return Ok(step);
-            }
+        match &self.carving {
+            Some(carve) => Ok(carve.next(store)?.map(|(_, step)| step)),
+            None => Ok(None),
         }
-        for (tree, range, below) in self.carving.iter().flat_map(|carve| &carve.emptied) {
-            let step = next_pending(store, *tree, range, *below)?;
-            if step.is_some() {
-                return Ok(step);
-            }
-        }
-        Ok(None)
     }
 
     /// Makes the next step of the carve; returns whether there was one.
     pub(super) fn carve_step(&mut self, store: &mut Store) -> Result<bool> {
-        match self.next_of_carve(store)? {
-            None => return Ok(false),
-            Some(CarveStep::AddLevel(tree)) => shape::add_level(store, tree)?,
-            Some(CarveStep::Flush { site, id, at }) => {
+        let Some(carve) = &mut self.carving else { return Ok(false) };
+        let Some((at, step)) = carve.next(store)? else { return Ok(false) };
+        carve.at = at;
+        match step {
+            CarveStep::AddLevel(tree) => shape::add_level(store, tree)?,
+            CarveStep::Flush { site, id, at } => {
                 let (_, pivot) = shape::move_buffer(store, id, at)?;
                 self.enqueue(site.tree, &pivot, Height(site.height.0 - 1));
             }
-            Some(CarveStep::Own { id, at, .. }) => share::own(store, id, at)?,
-            Some(CarveStep::Divide(Site { tree, key, height })) => {
+            CarveStep::Own { id, at, .. } => share::own(store, id, at)?,
+            CarveStep::Divide(Site { tree, key, height }) => {
                 shape::divide(store, self, tree, &key, height)?;
             }
         }
         Ok(true)
+    }
+}
+
+impl Carve {
+    /// The first cut or range that needs a step, and the step.
+    fn next(&self, store: &Store) -> Result<Option<(usize, CarveStep)>> {
+        let count = self.cuts.len() + self.emptied.len();
+        for at in (self.at..count).chain(0..self.at) {
+            let step = match self.cuts.get(at) {
+                Some(Cut { tree, key, below }) => next(store, *tree, key, *below)?,
+                None => {
+                    let (tree, range, below) = &self.emptied[at - self.cuts.len()];
+                    next_pending(store, *tree, range, *below)?
+                }
+            };
+            if let Some(step) = step {
+                return Ok(Some((at, step)));
+            }
+        }
+        Ok(None)
     }
 }
 

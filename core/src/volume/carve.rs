@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 use crate::format::{Bounds, Key};
 use crate::ids::*;
 
-/// 512 children, and 256 keys: together fewer than the 1,024 children that a node may have.
-const CARVED_FANOUT_MAX: u32 = 512;
-const CUTS_MAX: usize = 256;
+/// 768 children of a node that is kept wide: its fanout, and one for each key of the carve. The rest of the 1,024 that a
+/// node may have is for leaves that are split meanwhile.
+const CARVED_CHILDREN_MAX: usize = 768;
 
 impl Volume {
     /// Makes keys boundaries of nodes at every height below the roots, and keeps them so until [`Volume::end_carve`].
@@ -24,27 +24,30 @@ impl Volume {
         self.finish_carve(Continued::Afresh)
     }
 
-    /// Makes the ends of ranges boundaries of nodes below some height, and flushes what is pending for the ranges into
-    /// those nodes. Returns the height; a node of this height has each range as consecutive children. A checkpoint for
-    /// the space of a step is continued by the groups that `continued` says.
+    /// Makes the ends of pairs of ranges boundaries of nodes below some height, and flushes what is pending for the ranges
+    /// into those nodes. Returns the height of each pair; a node of this height has each of its ranges as consecutive
+    /// children. No two ranges overlap. A checkpoint for the space of a step is continued by the groups that `continued`
+    /// says.
     pub(super) fn carve_apart(
         &mut self,
-        tree: TreeId,
-        ranges: [&Bounds; 2],
+        pairs: &[(TreeId, [Bounds; 2])],
         continued: Continued,
-    ) -> Result<Height> {
+    ) -> Result<Vec<Height>> {
         let Trees { store, balance, .. } = self.trees.wait_mut();
-        let height = balance.carve_apart(store, tree, ranges)?;
-        self.finish_carve(continued).map(|()| height)
+        let heights = pairs.iter().map(|(tree, ranges)| balance.carve_apart(store, *tree, ranges));
+        let heights = heights.collect::<Result<_>>()?;
+        self.finish_carve(continued).map(|()| heights)
     }
 
     fn finish_carve(&mut self, continued: Continued) -> Result<()> {
         // A node that is kept wide gets a child for each cut, and must not get more than the format allows.
-        let fanout = self.trees.wait().store.geometry.fanout;
-        if fanout > CARVED_FANOUT_MAX || self.trees.wait().balance.cuts() > CUTS_MAX {
+        let Trees { store, balance, .. } = self.trees.wait();
+        let (fanout, cuts) = (store.geometry.fanout, balance.cuts());
+        if fanout as usize + cuts > CARVED_CHILDREN_MAX {
             self.end_carve();
-            let text =
-                format!("a carve at more than {CUTS_MAX} keys, or with a fanout of {fanout}");
+            let text = format!(
+                "ranges with {cuts} ends at once, and a fanout of {fanout}: together at most {CARVED_CHILDREN_MAX}"
+            );
             return Err(Error::Unsupported(text));
         }
         let carved = self.carve_all(continued);

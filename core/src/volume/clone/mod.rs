@@ -105,13 +105,15 @@ impl Volume {
         wanted: &[(TreeId, RangeClone)],
         continued: Continued,
     ) -> Result<Vec<Splice>> {
-        let mut splices = Vec::with_capacity(wanted.len());
-        for (tree, clone) in wanted {
-            let ranges = [&clone.source(), &clone.destination()];
-            let height = self.carve_apart(*tree, ranges, continued)?;
-            splices.push(Splice { tree: *tree, height, clone: clone.clone() });
-        }
-        Ok(splices)
+        let ranges = |clone: &RangeClone| [clone.source(), clone.destination()];
+        let pairs: Vec<_> = wanted.iter().map(|(tree, clone)| (*tree, ranges(clone))).collect();
+        let heights = self.carve_apart(&pairs, continued)?;
+        let splices = wanted.iter().zip(heights).map(|((tree, clone), height)| Splice {
+            tree: *tree,
+            height,
+            clone: clone.clone(),
+        });
+        Ok(splices.collect())
     }
 
     /// Checks that splices can be made. Returns their need: the nodes that get edges, and the table entries of all nodes

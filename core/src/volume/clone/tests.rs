@@ -622,13 +622,6 @@ fn wrong_counts_of_edges_are_found_and_never_panic() {
 
 #[test]
 fn what_cannot_be_cloned_is_refused() {
-    let files: Arc<dyn Device> = Arc::new(MemoryDevice::new(8 << 20));
-    let options = CreateOptions::new(*b"a file system ..", 8 << 20, nonces(0));
-    let mut files = Volume::create(files, options).unwrap();
-    let clone = Lens::of_ranges(Key::copied(b"b"), Key::copied(b"a")).unwrap().into();
-    let messages = vec![RecordMessage::Clone(TreeId::Metadata, clone)];
-    let refused = files.commit(Transaction { op: Op::Clone, wall: Time::default(), messages });
-    assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
     let device: Arc<dyn Device> = filled(8 << 20, 100, SMALL);
     let mut volume = opened(&device, 1 << 30);
     let before = contents(&volume, &[], None);
@@ -654,5 +647,13 @@ fn what_cannot_be_cloned_is_refused() {
         let refused = volume.commit(Transaction { op: Op::Clone, wall, messages });
         assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
     }
+    // A node would get a child for each.
+    let many = (0..400u16).map(|number| {
+        let [high, low] = number.to_be_bytes();
+        lens(&[b'c', high, low], &[b'a', high, low])
+    });
+    let many = Transaction { op: Op::Clone, wall, messages: many.collect() };
+    let refused = volume.commit(many);
+    assert!(matches!(refused, Err(Error::Unsupported(_))), "{refused:?}");
     assert!(contents(&volume, &[], None) == before);
 }

@@ -5,24 +5,32 @@
 //!
 //! What a new kind needs, in this order. Most matches over [`Kind`], [`Action`] and
 //! [`RecordMessage`](super::RecordMessage) name every kind, and the compiler finds them. The others (`==`, `matches!`,
-//! `let … else`, `_ =>`) are among what these searches in `core offline lab tools` show, the second for a kind of
-//! message to ranges: `grep -rnwE '(Kind|Action|RecordMessage)::(Insert|Delete|Update|Point|RangeDelete|Clone|Unbound)'`,
-//! `grep -rniE 'range.?delete|_ranges|\branges\b'`. A third shows the callers of predicates, none of which names a kind:
-//! `grep -rnE '\b(decides|frees|is_range|is_clone|clones|grows_much|is_rewritten|seen_through)\('`. The inspector compares
-//! a name (`query/messages.rs`).
+//! `let … else`, `_ =>`) and all producers are among what these searches show, in `core offline lab tools tests bench`
+//! with `--include=*.rs`:
+//!
+//! - what names a kind: `grep -rnwE '(Kind|Action|RecordMessage)::(Insert|Delete|Update|Point|RangeDelete|Clone|Unbound)'`
+//! - messages to ranges: `grep -rniE 'range.?delete|_ranges|\branges\b'`
+//! - callers of predicates and sums, which name no kind: `grep -rnE '\b(decides|frees|is_range|is_clone|clones|grows_much|is_rewritten|seen_through|is_anew|adds|only_trims|msn_over|after_range|apply_len|leaf_growth|growth_of|beyond_limits)\('`
+//! - numbers on disk: `grep -rnwE 'RANGE_(DELETE|CLONE)|UNBOUND|Kind::from_code'`
+//! - names: `grep -rnE '"(insert|delete|update|range delete|range clone|unbound entry)\b'`; the inspector compares one (`query/messages.rs`)
 //!
 //! 1. The format changes: `limits::FORMAT_VERSION`, CHANGELOG, `format/vectors`, DAMAGE.md. SPEC: its number (8), its bytes in slices (7.4) and records (9.2), its effect on a value, its growth of leaves.
 //! 2. Here: encoding and decoding; `Action::apply`, `apply_len`, `after` and `decides`; `Growth::of`.
-//! 3. Records (`format::log`): width, tree, whether it only frees, limits. Late binding (`log::late`): what it supersedes, what
-//!    outgrows a binding.
+//! 3. Records (`format::log`): width, tree, whether it only frees, limits. Late binding: what it supersedes, and what
+//!    outgrows a binding (`log::late`); which messages of a node wait to be bound (`waiting_in` of `store::writeback`) and of a
+//!    slice are bound (`node::internal::seal`); what a binding may name (`log::values`). The last three take inserts only.
 //! 4. The tree: entering a node (`tree::inject`: may it overtake others, or be overtaken?), a leaf (`node::leaf`), a buffer
 //!    (`node::batch`), moving to a child, and being seen through a lens (`seen_through`).
 //! 5. Room: what it takes and what it may free (`volume::reserve`); which blocked children refuse it (`tree::blocked`); which
 //!    lost values it replaces (`volume::replay`); what is refused of it (`volume::commit`), and whether it keeps space
 //!    (`volume::admission`); its ranges (`node::ranges`); what a log scan notes of it (`log::survey`), what a replay of a part of a group reads of it (`volume::moment`).
-//! 6. Checker and mender: the values it may apply to, and the repair of one that cannot be applied.
+//! 6. Checker and mender: the values and the tree it may apply to (`check::runs`), the repair of one that cannot be
+//!    applied (`node::internal::rescue`), and its bytes in a repair (`mend::schema`).
 //! 7. History, compare, redaction, dump (`messages`, `explain`, `place`), replay and the inspector: its name, its text, its JSON.
-//! 8. Tests: the models of `tests/all/engine.rs` and `lab/src/explore/model.rs`, `tests/src/fuzz`, fields × verbs, one broken image for each rule, the crash explorer.
+//! 8. What produces it: operations (`fs::{draft,data,allocate,past}`; `fs::{relocate,reflink}` and others through `fs::draft`), `kv`,
+//!    records of late-bound values (`log::late`), a replay of bound and lost ones (`volume::{replay,open}`), corrections
+//!    (`mend::schema`), received streams (`offline::transfer`), damage (`lab/src/damage/broken/files.rs`).
+//! 9. Tests: the models of `tests/all/engine.rs` and `lab/src/explore/model.rs`, `tests/src/fuzz`, fields × verbs, one broken image for each rule, the crash explorer.
 
 use bytes::Bytes;
 

@@ -46,6 +46,29 @@
 //! 2912 holds           920
 //! 3832 map segments    264   where the space map is
 //! ```
+//!
+//! What a new field needs. The compiler finds the literals that name all fields (`unborn`, the sample in
+//! `tests/all/format.rs`); all others end in `..`. What builds superblocks, and what one field touches, here `dying`, is shown by
+//! `grep -rnE 'Superblock \{|\b(superblock_of|unborn|superblock_now)\(|\bdying\b' --include=*.rs core offline lab tools tests`.
+//!
+//! 1. Its bytes: the layout above, `decode` with the checks at its end, `encode`. SPEC 4.1 and 13,
+//!    `limits::FORMAT_VERSION`, CHANGELOG; `format/vectors` and the sample in `tests/all/format.rs`; docs/DATA_FILE.md.
+//! 2. Its first value: `volume::create::unborn`, from which `create`, `volume::raise` and `volume::rooted` start.
+//! 3. Its value in each checkpoint: `volume::checkpoint`. The literal there ends in `..self.superblock.clone()`, so a field that it
+//!    does not name keeps its old value without an error. Within an epoch: `superblock_now`; `volume::grow` and
+//!    `volume::clone` assign fields.
+//! 4. Its use: `volume::open`; `space::Layout` for a region with a fixed place.
+//! 5. Snapshots: `volume::holds::superblock_of` ends in `..live.clone()`, so a hold has the live volume's value. If it keeps
+//!    its own: `format::Hold`, the hold that `volume::checkpoint` makes, SPEC 6.1, and a rollback (`volume::rollback`, `Store::begin_anew`).
+//! 6. A lost superblock: `volume::raise` ends in the older superblock or an unborn one; SPEC 10.6.
+//! 7. Checker: its comparison with what is there (`check::{mod,fixed,table,links,owners,holds}`), with a finding. Mender:
+//!    `mend::mend` ends in `..superblock`.
+//! 8. Redaction: a hash of what packs change is recomputed (`offline::redact::fixed`); PACK.md. Blocks that it points to have to be
+//!    found (`offline::anatomy`, `offline::redact`).
+//! 9. Displays by hand: `tools/volume/src/info/show.rs` (text and JSON), `tools/dump/src/superblock.rs` (a line for each slot),
+//!    `tools/tui-inspect/src/query/facts.rs`. Dumps of fields, `dump diff` and the hex view follow `decode`.
+//! 10. Tests: the fields in `LEGAL` of `tests/all/matrix.rs`, whose damage may leave an image sound, with DAMAGE.md (`BETR_BLESS=1`);
+//!     forged values in `tests/all/crafted/tables.rs`, and `Forge` if it counts something.
 
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::growth::{Growth, Inflow};

@@ -93,8 +93,9 @@ pub(super) struct Pins {
 }
 
 impl Space {
-    /// Retires an extent of a node without edges (invariant 6), or of another owner, in the epoch `now`. Fails if the extent lies outside the blocks of nodes, or is not in use: a
-    /// corrupt image may name such extents.
+    /// Retires an extent that its owner no longer uses, in the epoch `now`: the old extent of a node that was written
+    /// again, the extent of a node whose last edge is gone (invariant 6), a run, or an old page. Fails if the extent lies
+    /// outside the blocks of nodes, or is not in use: a corrupt image may name such extents.
     pub fn retire(&mut self, retired: Retired, now: Birth) -> Result<()> {
         let Retired { extent, birth, owner } = retired;
         match owner.dead().filter(|_| birth <= self.newest_hold) {

@@ -230,7 +230,8 @@ pub(crate) const RAISE_BYTES: usize = 1 << 20;
 
 /// 1/64 of the image, at most [`DELETES_MAX`], and 32 blocks are the reserve for deletes. Their messages fill it until a drain
 /// returns it: a smaller share means more drains of a full volume, a larger one less space for files. On images up to
-/// 4 GiB the further maps of long scattered nodes, one block in 331, take at most a fifth of it (docs/reserve.md). Not measured.
+/// 4 GiB the further maps of long scattered nodes, one block in 331, take at most a fifth of it (docs/reserve.md).
+/// `SHARES` in `tools/mkfs/src/minimize.rs` contains this number. Not measured.
 pub(crate) const DELETES_SHARE: u64 = 64;
 
 /// 16,384 blocks, 64 MiB: the limit of the share for deletes, which images of 4 GiB reach. It bounds the space

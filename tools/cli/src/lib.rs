@@ -1,11 +1,12 @@
 //! Functions shared by the betr tools that do not depend on the format.
 //!
 //! Streams, exit codes, sizes, times, opening and creating images safely, and recognising other formats. Only
-//! [`volume`], [`snapshots`], [`plan`] and [`trial`] read the structures of an image, so a mistake in the format cannot
+//! [`volume`], [`clones`], [`snapshots`], [`plan`] and [`trial`] read the structures of an image, so a mistake in the format cannot
 //! weaken the checks that keep a tool from destroying data.
 #![forbid(unsafe_code)]
 
 pub mod changes;
+pub mod clones;
 pub mod codes;
 pub mod exit;
 pub mod identity;

@@ -8,6 +8,7 @@
 mod adapter;
 mod attr;
 mod background;
+mod clones;
 mod counters;
 mod directory;
 mod errno;

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use betr_cli::clones::CloneRequest;
 use betr_cli::image::what_is_mounted_at;
 use betr_cli::server::{connect, socket_path};
 use betr_cli::snapshots::Request;
@@ -248,11 +249,10 @@ fn follow(server: &std::sync::Weak<Server>, at: &Path, mut stream: UnixStream) {
             Heard::End => return,
             Heard::Request(request) => {
                 let Some(server) = server.upgrade() else { return };
-                let answer = match Request::of(&request) {
-                    Some(request) => server.look_after(&request),
-                    None => {
-                        json!({ "error": "the server of this mount does not know that request" })
-                    }
+                let answer = match (Request::of(&request), CloneRequest::of(&request)) {
+                    (Some(request), _) => server.look_after(&request),
+                    (_, Some(request)) => server.clone_path(&request),
+                    _ => json!({ "error": "the server of this mount does not know that request" }),
                 };
                 let _ = stream.write_all(format!("{answer}\n").as_bytes());
                 return;

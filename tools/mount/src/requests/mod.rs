@@ -53,7 +53,7 @@ impl Server {
     }
 
     /// Notes a change of a directory, made or failed, and invalidates its attributes if a reply may carry old ones.
-    fn changed(&self, directory: Ino) {
+    pub(crate) fn changed(&self, directory: Ino) {
         if self.inodes.changed(directory) {
             self.tell_changed(directory);
         }

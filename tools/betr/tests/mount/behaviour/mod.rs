@@ -2,6 +2,7 @@
 
 mod acls;
 mod attributes;
+mod clones;
 mod daemon;
 mod damage;
 mod directories;

@@ -149,10 +149,19 @@ fn directory(from: u64, name: &[u8], to: u64, back: u64) -> Vec<RecordMessage> {
     vec![refer(&zone(from).child(name), FileType::Directory, 1000 + to, to), put(&zone(to), &inode)]
 }
 
+/// A directory in the root whose zone has a lineage.
+fn cloned(number: u64, name: &[u8], lineage: Lineage) -> Vec<RecordMessage> {
+    let parent = Some(Parent { zone: ROOT_ZONE, name: name.to_vec() });
+    let ino = 1_000_000 + number;
+    let inode = Inode { parent, lineage, ..inode(FileType::Directory, ino) };
+    vec![refer(&root().child(name), FileType::Directory, ino, number), put(&zone(number), &inode)]
+}
+
 /// Raises the counters above the numbers that the cases use.
 fn raised(mut forge: Forge) -> Forge {
     forge.superblock.next.zone = ZoneId(1 << 20);
     forge.superblock.next.ino = Ino(1 << 20);
+    forge.superblock.next.tag = Tag(1 << 10);
     forge
 }
 
@@ -200,6 +209,7 @@ fn work(device: std::sync::Arc<dyn betr_core::device::Device>) -> Result<()> {
             let _ = fs.write(&object, 5, &Bytes::from(vec![5; 5000]));
             let _ = fs.truncate(&object, 3);
             let _ = fs.link(&object, &root, &[b"l-", &entry.name[..]].concat());
+            let _ = fs.clone_object(&object, &root, &[b"c-", &entry.name[..]].concat());
             let directory = fs.lookup(&root, &name(3)).unwrap_or_else(|_| root.clone());
             let _ = fs.rename(&root, &entry.name, &directory, b"moved", Over::Replace);
             let _ = fs.rename(&root, &name(3), &object, b"moved", Over::Replace);

@@ -54,6 +54,53 @@ pub(super) const CASES: &[Case] = &[
         messages.push(put(&zone(501), &Inode { parent, ..inode(FileType::Directory, 1500) }));
         committed(raised(forge), messages)
     }),
+    ("two objects in clones with one tag are shown alike", Finds(Code::InodeTwice), |forge| {
+        let lineage = Lineage { limit: Ino(1000), tag: Tag(1) };
+        let mut messages = cloned(500, b"new-a", lineage);
+        messages.extend(cloned(501, b"new-b", lineage));
+        for number in [500, 501] {
+            messages.push(put(&zone(number).child(b"new-f"), &inode(FileType::Regular, 600)));
+        }
+        committed(raised(forge), messages)
+    }),
+    ("a stored number that the lineage would store otherwise", Finds(Code::InodeTwice), |forge| {
+        let mut messages = cloned(500, b"new-a", Lineage { limit: Ino(1000), tag: Tag(1) });
+        let file = inode(FileType::Regular, 2000 | 1 << 61);
+        messages.push(put(&zone(500).child(b"new-f"), &file));
+        committed(raised(forge), messages)
+    }),
+    ("a tag that was not given out", Finds(Code::CounterWrong), |forge| {
+        let lineage = Lineage { limit: Ino(1000), tag: Tag(limits::TAGS_END - 1) };
+        committed(raised(forge), cloned(500, b"new-a", lineage))
+    }),
+    ("a lineage with a limit that was not given out", Finds(Code::CounterWrong), |forge| {
+        let limit = Ino(limits::INODES_END.0 - 1);
+        committed(raised(forge), cloned(500, b"new-a", Lineage { limit, tag: Tag(1) }))
+    }),
+    ("a lineage of the root directory", Finds(Code::ZoneWrong), |forge| {
+        let lineage = Lineage { limit: Ino(1000), tag: Tag(1) };
+        let inode = Inode { lineage, ..inode(FileType::Directory, 1) };
+        committed(raised(forge), vec![put(&root(), &inode)])
+    }),
+    ("a lineage without a zone", Finds(Code::ZoneWrong), |forge| {
+        let lineage = Lineage { limit: Ino(1000), tag: Tag(1) };
+        let inode = Inode { lineage, ..inode(FileType::Directory, 1600) };
+        committed(raised(forge), vec![put(&root().child(b"new-d"), &inode)])
+    }),
+    ("a limit without a tag", Finds(Code::ValueMalformed), |forge| {
+        let lineage = Lineage { limit: Ino(1000), tag: Tag(0) };
+        committed(raised(forge), cloned(500, b"new-a", lineage))
+    }),
+    ("a clone of the root directory's zone without a root", Wrong, |forge| {
+        let [to, from] = [500u64, 0].map(|zone| Key::copied(&zone.to_be_bytes()));
+        let clone = Lens::of_ranges(to, from).unwrap();
+        logged(raised(forge), vec![RecordMessage::Clone(META, clone.into())])
+    }),
+    ("a clone of all zones below 256", Wrong, |forge| {
+        let [to, from] = [1, 0].map(|last| Key::copied(&[0, 0, 0, 0, 0, 0, last]));
+        let clone = Lens::of_ranges(to, from).unwrap();
+        logged(raised(forge), vec![RecordMessage::Clone(META, clone.into())])
+    }),
     ("a file with two links and one name, in a directory", Finds(Code::LinksWrong), |forge| {
         let mut messages = directory(0, b"new-dir", 500, 0);
         let place = zone(500).child(b"new-f");

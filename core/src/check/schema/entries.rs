@@ -74,6 +74,10 @@ impl Stored {
 /// tree paths through lenses multiply at each level.
 const SHOWN_ENTRIES_MAX: u64 = 1 << 24;
 
+/// 262,144 findings, in some 60 MiB: with more of them, entries behind lenses are not visited. A crafted tree would have several
+/// for each.
+const FINDINGS_MAX: usize = 1 << 18;
+
 /// The parts of both indexes that are seen through a lens.
 pub(super) struct Shown {
     sums: Sums<Blocks>,
@@ -102,6 +106,17 @@ impl Shown {
             return Err(Error::corrupt(place, Fault::Missing(text)));
         }
         Ok(entries)
+    }
+
+    /// Fails if there are too many findings to visit more entries behind lenses.
+    pub(super) fn check_findings(&self, key: &Key, findings: usize) -> Result<()> {
+        let visited = SHOWN_ENTRIES_MAX - self.entries_left.load(Ordering::Relaxed);
+        if findings <= FINDINGS_MAX || visited <= FINDINGS_MAX as u64 {
+            return Ok(());
+        }
+        let text = format!("more than {FINDINGS_MAX} findings, and entries behind lenses");
+        let place = Place::Key(TreeId::Metadata, key.to_vec());
+        Err(Error::corrupt(place, Fault::Missing(text)))
     }
 
     /// The sum over a part, or its keys where it is not blocks of one file.

@@ -200,7 +200,7 @@ impl<'s> Schema<'s> {
                 false => source.data(store, leaf),
             };
             let data = Leaves::new(scope, store, TreeId::Data, at_once, announce, read);
-            self.walk_in_step(metadata, data, leaves, progress)
+            self.walk_in_step((metadata, data), &shown, leaves, progress)
         })?;
         if self.orphans > 0 {
             let detail = format!("{} of them", self.orphans);
@@ -225,8 +225,8 @@ impl<'s> Schema<'s> {
     /// metadata index is useful even without it.
     fn walk_in_step(
         &mut self,
-        mut metadata: Leaves<Entry>,
-        mut data: Leaves<Stored>,
+        (mut metadata, mut data): (Leaves<Entry>, Leaves<Stored>),
+        behind_lenses: &Shown,
         all: u64,
         progress: &mut dyn Progress,
     ) -> Result<Result<()>> {
@@ -245,6 +245,7 @@ impl<'s> Schema<'s> {
                 Err(error) => break Err(error),
             };
             while let Some(entry) = metadata.take_if(|entry| entry.key <= *stored.key())? {
+                behind_lenses.check_findings(&entry.key, self.report.findings.len())?;
                 self.metadata(entry, &mut owner);
             }
             match &stored {
@@ -254,6 +255,7 @@ impl<'s> Schema<'s> {
             show(metadata.done() + data.done());
         };
         while let Some(entry) = metadata.take()? {
+            behind_lenses.check_findings(&entry.key, self.report.findings.len())?;
             self.metadata(entry, &mut owner);
             show(metadata.done() + data.done());
         }

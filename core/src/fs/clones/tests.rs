@@ -226,3 +226,88 @@ fn a_clone_of_nothing_of_a_file_or_into_itself() {
     assert!(fs.list(&empty).unwrap().is_empty());
     assert_sound(&device, &mut fs);
 }
+
+#[test]
+fn a_check_of_paths_that_multiply_ends() {
+    let (device, mut fs) = formatted(16 << 20, ZoneSizes::of_max(8 << 10));
+    let root = fs.root().unwrap();
+    for number in 0..200 {
+        file(&mut fs, &root, &format!("file {number}"), b"contents");
+    }
+    fs.checkpoint().unwrap();
+    drop((root, fs));
+    let options = OpenOptions::new(Mode::ReadWrite, nonces(99));
+    let mut volume = Volume::open(device.clone(), options).unwrap().0;
+    // Each level shows the zones of all levels before it 15 times more.
+    for level in 0..7 {
+        let prefix = |last: u8| Key::new([&vec![0; 6 - level][..], &[last]].concat());
+        for copy in 1..16 {
+            let lens = Lens::of_ranges(prefix(copy), prefix(0)).unwrap();
+            let messages = vec![RecordMessage::Clone(TreeId::Metadata, lens.into())];
+            let wall = Time::default();
+            volume.commit(crate::volume::Transaction { op: Op::Clone, wall, messages }).unwrap();
+            volume.checkpoint().unwrap();
+        }
+    }
+    drop(volume);
+    let report = check(&device, CheckOptions::ALL, &mut ());
+    let count = report.findings.len();
+    assert!((1 << 18..1 << 20).contains(&count), "{count} findings");
+    let last = report.findings.iter().find(|finding| finding.detail.contains("behind lenses"));
+    assert!(last.is_some(), "nothing says that the check gave up");
+}
+
+#[test]
+fn clones_fill_a_volume_and_all_space_comes_back() {
+    let (device, mut fs) = formatted(16 << 20, ZoneSizes::of_max(8 << 10));
+    let mut random = Random::new(5);
+    let before = fs.volume().blocks().unwrap().free;
+    drop(source(&mut fs, &mut random));
+    let original = of(&fs, b"src");
+    let mut names = Vec::new();
+    // Each clone is changed, so that it gets nodes of its own.
+    loop {
+        let (root, src) = (fs.root().unwrap(), fs.resolve(b"src").unwrap());
+        let name = format!("clone{}", names.len()).into_bytes();
+        let made = fs.clone_directory(&src, &root, &name).and_then(|clone| {
+            let d5 = fs.lookup(&clone, b"d5")?;
+            let large = fs.lookup(&clone, b"large")?;
+            names.push(name.clone());
+            fs.write(&large, 0, &Bytes::from(random.bytes(100_000)))?;
+            fs.unlink(&d5, b"f3")?;
+            fs.checkpoint()
+        });
+        match made {
+            Ok(()) => {}
+            Err(Error::NoSpace { .. }) => break,
+            Err(error) => panic!("clone {}: {error}", names.len()),
+        }
+    }
+    assert!(names.len() > 20, "only {} clones", names.len());
+    assert!(of(&fs, b"src") == original);
+    fs = opened_after(&device, fs);
+    assert_sound(&device, &mut fs);
+    assert_all_differ(&fs);
+    // What is full takes removals, in any order.
+    names.push(b"src".to_vec());
+    while !names.is_empty() {
+        let name = names.remove(random.below(names.len() as u64) as usize);
+        fs.remove_tree(&fs.root().unwrap(), &name).unwrap();
+    }
+    fs.unlink(&fs.root().unwrap(), b"outside").unwrap();
+    for _ in 0..4 {
+        fs.checkpoint().unwrap();
+    }
+    fs.volume_mut().reclaim(u64::MAX).unwrap();
+    for _ in 0..4 {
+        fs.checkpoint().unwrap();
+    }
+    assert_sound(&device, &mut fs);
+    let after = fs.volume().blocks().unwrap().free;
+    assert!(after + 64 >= before, "{before} blocks were free, and now {after}");
+}
+
+fn opened_after(device: &Arc<dyn Device>, fs: Fs) -> Fs {
+    drop(fs);
+    opened(device)
+}

@@ -47,11 +47,11 @@
 //! 3832 map segments    264   where the space map is
 //! ```
 //!
-//! What a new field needs. The compiler finds the literals that name all fields (`unborn`, the sample in
+//! What a new field needs. The compiler finds the literals that name all fields (`decode` here, `unborn`, the sample in
 //! `tests/all/format.rs`); all others end in `..`. What builds superblocks, and what one field touches, here `dying`, is shown by
 //! `grep -rnE 'Superblock \{|\b(superblock_of|unborn|superblock_now)\(|\bdying\b' --include=*.rs core offline lab tools tests`.
 //!
-//! 1. Its bytes: the layout above, `decode` with the checks at its end, `encode`. SPEC 4.1 and 13,
+//! 1. Its bytes, in a gap of the layout above that `decode` reads as zeros: `decode` with the checks at its end, `encode`. SPEC 4.1 and 13,
 //!    `limits::FORMAT_VERSION`, CHANGELOG; `format/vectors` and the sample in `tests/all/format.rs`; docs/DATA_FILE.md.
 //! 2. Its first value: `volume::create::unborn`, from which `create`, `volume::raise` and `volume::rooted` start.
 //! 3. Its value in each checkpoint: `volume::checkpoint`. The literal there ends in `..self.superblock.clone()`, so a field that it

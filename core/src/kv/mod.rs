@@ -236,7 +236,7 @@ impl Kv {
     /// is. Later changes of one do not show in the other; the first change of a part copies its nodes.
     ///
     /// No key may begin with `destination`, which must be no longer than `source`. Neither may begin with the other, and
-    /// each must have a byte below 255. Such a volume takes no snapshots.
+    /// each must have a byte below 255.
     pub fn clone_range(&mut self, tree: TreeId, source: &[u8], destination: &[u8]) -> Result<()> {
         let clone = range_clone(tree, source, destination)?;
         self.commit_as(Op::Clone, vec![clone])

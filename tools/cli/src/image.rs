@@ -12,6 +12,11 @@
 //! `offline::device::scratch` (a temporary file), `dev make-broken` and `dev crash` (files that they write whole),
 //! `core/examples`, `bench` and tests.
 //!
+//! Devices that lie on top of one, or stand for one: `grep -rn 'Device for' --include=*.rs core offline lab tools`. In tools:
+//! `OverlayDevice` (a replay in memory, `powercut`), `DeferringDevice` (mount), `PlanView` (plans), `PlanningDevice` (repair,
+//! salvage), `LenientDevice` (salvage, pack), `NotingDevice` and `ProofDevice` (proofs), `CachedDevice` (diff), `RecordingDevice`
+//! (`powercut`), `Watched` (inspector), `Nowhere` (pack), `MemoryDevice` (the inspector's tour).
+//!
 //! The lock is advisory and ends when the image and all its devices are dropped. A mount made after the check goes
 //! unnoticed, except on block devices, where `O_EXCL` makes the kernel refuse it. This module does not read images,
 //! except to find data that `create` would destroy.

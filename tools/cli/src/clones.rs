@@ -67,19 +67,28 @@ impl Planned {
     /// Makes the clone. After an error nothing has its name.
     pub fn make(&self, fs: &mut Fs) -> Result<(), CloneFailed> {
         let Planned { original, slot, dest } = self;
-        fs.clone_object(original, &slot.directory, &slot.name).map_err(|error| {
-            // A file is copied piece by piece.
-            if !original.is_directory() {
-                let _ = fs.unlink(&slot.directory, &slot.name);
-            }
-            at(dest)(error)
-        })
+        clone_object(fs, original, &slot.directory, &slot.name).map_err(at(dest))
     }
 
     /// An error that forbids the clone.
     pub fn refused(&self, refusal: Refusal) -> CloneFailed {
         at(&self.dest)(refusal.into())
     }
+}
+
+/// Clones an object to a name that nothing has. After an error nothing has it either.
+pub fn clone_object(
+    fs: &mut Fs,
+    original: &Object,
+    directory: &Object,
+    name: &[u8],
+) -> betr_core::Result<()> {
+    fs.clone_object(original, directory, name).inspect_err(|_| {
+        // A file is copied piece by piece.
+        if !original.is_directory() {
+            let _ = fs.unlink(directory, name);
+        }
+    })
 }
 
 fn at(path: &Operand) -> impl Fn(Error) -> CloneFailed + use<> {

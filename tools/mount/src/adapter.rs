@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -20,12 +21,13 @@ use betr_core::ids::{BLOCK_SIZE, Ino};
 use betr_core::volume::Blocks;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::attr;
+use crate::clones;
 use crate::counters::Kind;
 use crate::errno::{Answer, Errno};
 use crate::mountpoint::CHANGERS;
@@ -195,6 +197,7 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_POSIX_ACL
+            | InitFlags::FUSE_HAS_IOCTL_DIR
             | InitFlags::FUSE_DONT_MASK;
         // Capabilities that an old kernel lacks are left out.
         let _ = config.add_capabilities(wanted & config.capabilities());
@@ -648,6 +651,44 @@ impl Filesystem for Adapter {
         let pair = self.server.live_pair((from_node, to_node), numbers);
         self.change(Kind::Copy, pair, reply, written, move |server, _| {
             Ok(server.copy(by, (from.0, from_at), (to.0, to_at), len)? as u32)
+        });
+    }
+
+    fn ioctl(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        argument: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        match command {
+            clones::CLONE if request.uid() != 0 => return reply.error(Errno::EPERM),
+            clones::CLONE => {}
+            _ => return reply.error(Errno::ENOTTY),
+        }
+        let numbers = clones::argument(argument).and_then(|(from, name)| {
+            let to = self.server.live_name(node, OsStr::from_bytes(&name));
+            Ok((self.server.live_pair((from, node), (self.server.live(from), to))?, name))
+        });
+        let server = self.server.clone();
+        self.write_queue.run(move || {
+            let done = run_counted(&server, Kind::Copy, 0, || {
+                let ((ino, parent), name) = numbers?;
+                server.clone_inode(ino, parent, &name).map(|()| name)
+            });
+            // The kernel may have cached that there is nothing of this name. It waits for requests in the directory, so no
+            // thread that answers requests may wait for it.
+            match done {
+                Ok(name) => drop(thread::spawn(move || {
+                    server.tell_gone(node, OsStr::from_bytes(&name));
+                    reply.ioctl(0, &[]);
+                })),
+                Err(errno) => reply.error(errno),
+            }
         });
     }
 }

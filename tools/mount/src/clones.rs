@@ -1,19 +1,58 @@
-//! `betr clone` on a mount.
+//! Clones on a mount: `betr clone`, and the ioctl(2) for other programs.
+//!
+//! The ioctl is for root, on an open directory of the mount, where the clone will be. Its argument has 264 bytes:
+//!
+//! ```text
+//! 0  st_ino of what to clone, which the caller has open; in the byte order of the machine   8
+//! 8  name of the clone, then zeros   256
+//! ```
+//!
+//! What the kernel has not written back is not in the clone, which is durable with the next sync: syncfs(2) before and behind
+//! it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use betr_cli::clones::{CloneFailed, CloneRequest, plan};
+use betr_cli::clones::{CloneFailed, CloneRequest, clone_object, plan};
 use betr_core::error::Refusal;
+use betr_core::ids::Ino;
 use betr_core::path::Operand;
 use betr_core::text::Brief;
 use fuser::INodeNo;
 use serde_json::{Value, json};
 
-use crate::errno::Errno;
+use crate::errno::{Answer, Errno};
 use crate::server::Server;
 
+/// `_IOW(0xbe, 1, 264 bytes)`.
+pub(crate) const CLONE: u32 = 0x4108_be01;
+const ARGUMENT_BYTES: usize = 264;
+
+/// The argument of the ioctl: the inode to clone, and the name of the clone.
+pub(crate) fn argument(bytes: &[u8]) -> Answer<(INodeNo, Vec<u8>)> {
+    match bytes.split_first_chunk() {
+        Some((ino, name)) if bytes.len() == ARGUMENT_BYTES => {
+            let end = name.iter().position(|byte| *byte == 0).ok_or(Errno::ENAMETOOLONG)?;
+            Ok((INodeNo(u64::from_ne_bytes(*ino)), name[..end].to_vec()))
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 impl Server {
+    /// Clones an object that the kernel knows into a directory.
+    pub(crate) fn clone_inode(&self, ino: Ino, parent: Ino, name: &[u8]) -> Answer<()> {
+        let (object, directory) = (self.inodes.object(ino)?, self.inodes.object(parent)?);
+        let done = self.change(|fs| {
+            if fs.find(&directory, name)?.is_some() {
+                return Err(Refusal::Exists.into());
+            }
+            clone_object(fs, &object, &directory, name)
+        });
+        self.changed(parent);
+        done
+    }
+
     /// Clones a file or directory, durably. Returns the answer or the error, as JSON. What the kernel has not written back is
     /// not in the clone: `betr clone` calls syncfs(2) before.
     pub(crate) fn clone_path(&self, request: &CloneRequest) -> Value {

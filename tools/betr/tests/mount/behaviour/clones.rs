@@ -1,12 +1,16 @@
 //! Clones of directories and files of a mounted image, by its server.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use crate::fixture::{Manifest, Mounted, betr, betr_only, program, said};
+use crate::fixture::{
+    Manifest, Mounted, betr, betr_only, can_map, clone_by_ioctl, helper, program, run, said,
+    try_run,
+};
 
 fn clone(point: &Path, source: &str, dest: &str, code: i32) -> String {
     let place = point.to_str().unwrap();
@@ -164,5 +168,43 @@ fn git_works_in_a_clone_as_in_a_copy() {
     fs::remove_dir_all(&repository).unwrap();
     git(&cloned, &["fsck", "--strict"]);
     assert_eq!(git(&cloned, &["status", "--porcelain"]), "");
+    mount.settle();
+}
+
+#[test]
+fn programs_clone_by_an_ioctl() {
+    if !betr_only() || !can_map() {
+        return;
+    }
+    let Some(mut mount) = Mounted::sized("", 128 << 20) else { return };
+    fill(&mount.at("src"));
+    fs::create_dir(mount.at("into")).unwrap();
+    run("sync", ["-f".as_ref(), mount.point().as_os_str()]);
+    assert!(fs::metadata(mount.at("into/copy")).is_err());
+    clone_by_ioctl(&mount.at("src"), &mount.at("into"), "copy").unwrap();
+    let then = Manifest::of(&mount.at("src"));
+    then.assert_same(&Manifest::of(&mount.at("into/copy")));
+    clone_by_ioctl(&mount.at("src/below/file-7"), mount.point(), "seven").unwrap();
+    assert_eq!(fs::read(mount.at("seven")).unwrap(), b"7777777");
+    for (source, into, name, expected) in [
+        ("src", "into", "copy", "File exists"),
+        ("src", "src/below", "again", "Invalid argument"),
+        ("src", "into", "a/b", "Invalid argument"),
+        ("src", "into", "", "Invalid argument"),
+        ("src", "seven", "x", "Not a directory"),
+    ] {
+        let error = clone_by_ioctl(&mount.at(source), &mount.at(into), name).unwrap_err();
+        assert!(error.contains(expected), "{source} {into} {name}: {error}");
+    }
+    // Only root may, since nothing checks what the caller may read.
+    fs::set_permissions(mount.at("into"), PermissionsExt::from_mode(0o777)).unwrap();
+    let (source, into) = (mount.at("src"), mount.at("into"));
+    let setpriv = ["--reuid=1000", "--regid=1000", "--clear-groups"].map(OsString::from);
+    if program("setpriv").is_some() {
+        let helper = helper().as_os_str().to_owned();
+        let words = [helper, "clone".into(), source.into(), into.into(), "mine".into()];
+        let error = try_run("setpriv", setpriv.into_iter().chain(words)).unwrap_err();
+        assert!(error.contains("not permitted"), "{error}");
+    }
     mount.settle();
 }

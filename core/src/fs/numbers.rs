@@ -11,7 +11,7 @@ use crate::ids::*;
 impl Object {
     /// The lineage of the zone that its inode is in, and its entries if it is a directory.
     pub(super) fn lineage(&self) -> Lineage {
-        self.chain().pop().map_or(Lineage::NONE, |root| root.inode().lineage)
+        self.root_of_zone().inode().lineage
     }
 }
 

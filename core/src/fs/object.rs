@@ -200,6 +200,21 @@ impl Object {
         chain
     }
 
+    /// The root of its zone, or the highest known directory.
+    pub(super) fn root_of_zone(&self) -> Object {
+        let mut at = self.clone();
+        loop {
+            let above = match &at.state().place {
+                Placed { zone: None, up: Some((directory, _)) } => Some(directory.clone()),
+                _ => None,
+            };
+            match above {
+                Some(directory) => at = directory,
+                None => return at,
+            }
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.0.state)
     }

@@ -1,6 +1,6 @@
-//! Devices: files and block devices, memory, and layers over other devices. The layers are an overlay, an overlay that
-//! records a plan, a recorder of reads, a read cache, a lenient view of a failing device, and one that holds writes
-//! while there is no space. `betr_lab::explore::devices` has those for tests and the crash explorer.
+//! Devices: files and block devices, memory, and two layers over other devices: an overlay, and one that holds writes while
+//! there is no space. `betr_offline::{device, plan}` have those of offline tools (a plan, a recorder of what changes, of
+//! reads, a read cache, a lenient view of a failing device), `betr_lab::explore::devices` those of tests and the crash explorer.
 //!
 //! A device reads and writes at byte positions and can be flushed. It knows no formats.
 

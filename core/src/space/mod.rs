@@ -3,7 +3,7 @@
 //! There are two bitmaps. `used` has the blocks that the next checkpoint uses, and becomes the space map. The busy
 //! blocks of `free` include blocks that the next checkpoint does not use but that must not be overwritten yet. A block
 //! that the last checkpoint used stays busy until the checkpoint after the next is durable, so the newest two
-//! checkpoints are always complete. A block that was never part of a checkpoint is free at once, unless the log has
+//! checkpoints can be read while the volume stays open (of the older one, the space map may be overwritten). A block that was never part of a checkpoint is free at once, unless the log has
 //! bound values to it. Then it is pinned, until a checkpoint makes that part of the log unnecessary.
 //!
 //! An encoded node gets a contiguous extent if a free one is long enough. If not, it is scattered over several extents,

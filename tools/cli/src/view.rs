@@ -1,6 +1,7 @@
 //! The image that a tool reads: as it is, with a plan applied as an overlay, or at a past moment.
 //!
-//! Every read-only tool takes its image from here, so all of them accept `--overlay`.
+//! The read-only tools that take one image as their argument take it from here, and so accept `--overlay`. `diff`, `send`,
+//! `probe`, `snapshot`, `fsck`, `inspect` and `mount` have options of their own.
 
 use std::path::{Path, PathBuf};
 

@@ -5,11 +5,11 @@
 //!
 //! 1. Its row here, its rule in SPEC.md (13.1 is generated), and the check.
 //! 2. If it is repairable, the repair: of the schema by a `check::Correction` that the mender applies
-//!    (`mend::schema`); of parts of nodes by `mend::suspects`; of slots by `mend::repair`; of nodes, tables and holds by
-//!    `mend::{trees, scan, holds}`.
+//!    (`mend::schema`); of parts of nodes by `mend::suspects`; of slots, fixed places and zones that are too large by `mend::repair`; of nodes, tables and holds by
+//!    `mend::{trees, scan, holds}`; of the map by `Space::rebuilt`, of a lost superblock by `volume::raise`, of the log by a replay (`replay_sound`).
 //! 3. An image with it in `lab/src/damage/broken`; for a bad write a case in `tests/all/crafted`.
-//! 4. Tests: `tests/all/broken` (its list `TOGETHER` if it comes with another problem; its snapshot), `checks`, `tidy`,
-//!    `tools/betr/tests/cli/broken`; `BETR_BLESS=1` writes SPEC 13.1 and DAMAGE.md.
+//! 4. Tests: `tests/all/broken` (its list `TOGETHER` if it comes with another problem), `checks`, `tidy`,
+//!    `tools/betr/tests/cli/broken` with its snapshot; `BETR_BLESS=1` writes SPEC 13.1 and DAMAGE.md.
 //! 5. Lists of codes elsewhere, which `grep -rnwE 'Code::[A-Z]\w*' core/src/{check,mend} lab offline tools tests` shows, and texts
 //!    such as `"T01"` in tests of commands and mounts, where the search is for the code;
 //!    `offline::plan::outcome` reads the letter of a code.

@@ -20,7 +20,7 @@
 //!    outgrows a binding (`log::late`); which messages of a node wait to be bound (`waiting_in` of `store::writeback`) and of a
 //!    slice are bound (`node::internal::seal`); what a binding may name (`log::values`). The last three take inserts only.
 //! 4. The tree: entering a node (`tree::inject`: may it overtake others, or be overtaken?), a leaf (`node::leaf`), a buffer
-//!    (`node::batch`), moving to a child, and being seen through a lens (`seen_through`).
+//!    (`node::batch`), moving to a child, and being seen through a lens (`seen_through`). Reading: `node::sorted`, `node::internal::lookup`, `tree::{cursor,sums,explain}`.
 //! 5. Room: what it takes and what it may free (`volume::reserve`); which blocked children refuse it (`tree::blocked`); which
 //!    lost values it replaces (`volume::replay`); what is refused of it (`volume::commit`), and whether it keeps space
 //!    (`volume::admission`); its ranges (`node::ranges`); what a log scan notes of it (`log::survey`), what a replay of a part of a group reads of it (`volume::moment`).

@@ -70,7 +70,7 @@ pub struct Store {
     dying: Vec<NodeId>,
     /// Number of such nodes that could not be read, or have not been looked for.
     other_dying: u64,
-    /// Keys whose values a damaged log has lost. Empty unless the volume is open for reading only.
+    /// Keys whose values a damaged log has lost: none, unless the volume is open for reading only or is being repaired.
     pub lost: LostKeys,
     /// Whether a rewritten node takes no more blocks than it needs (set while space is short).
     compact: bool,

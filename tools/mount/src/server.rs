@@ -50,7 +50,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Server {
     pub shared: Shared,
     pub inodes: Inodes,
-    /// Locked shared by each request that uses the file system, except FORGET and RELEASE, and by the tender while it
+    /// Locked shared by each request that uses the file system, except FORGET and RELEASE, by `betr clone`, and by the tender while it
     /// writes access times; exclusively by a rollback, which makes all handles stale.
     pub requests: RwLock<()>,
     /// A rollback is invalidating the kernel's caches.

@@ -284,7 +284,11 @@ fn inode(kind: FileType) -> Inode {
             .then(|| Parent { zone: ZoneId(6), name: b"name".to_vec() }),
         sparse: kind == FileType::Regular,
         sums: match kind {
-            FileType::Directory => Sums { meta: 0x1234_5678_9abc, data: 0x0102_0304_0506_0708 },
+            FileType::Directory => Sums {
+                meta: 0x1234_5678_9abc,
+                data: 0x0102_0304_0506_0708,
+                apart: 0x1112_1314_1516_1718,
+            },
             _ => Sums::default(),
         },
     }

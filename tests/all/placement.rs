@@ -39,6 +39,7 @@ fn nested_directories_within_one_zone_are_read_and_checked() {
     let of = |names: &[&str]| Sums {
         meta: names.iter().map(|name| name.len() as u64 + 2 + 128).sum(),
         data: 8192,
+        apart: 0,
     };
     let a = Inode { sums: of(&["b", "file"]), ..inode(FileType::Directory, 3, 0) };
     let b = Inode { sums: of(&["file"]), ..inode(FileType::Directory, 2, 0) };

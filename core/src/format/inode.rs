@@ -19,7 +19,7 @@
 //!  96  device        8   major 4, minor 4; for the root of a directory's zone its lineage ([`Lineage`])
 //! 104  metadata sum  8   bytes of names and their values below a directory, in its zone
 //! 112  data sum      8   bytes of files there, in whole blocks, without those of a zone of their own
-//! 120  zero          8
+//! 120  apart         8   what is below a directory, in its zone, and a clone of it does not share ([`apart`])
 //! 128  trailer           the target; or the zone of the reference 8, and its name
 //! ```
 //!
@@ -28,7 +28,7 @@
 
 use super::fields::{Fields, FormatError, Trace, Writer};
 use super::limits::{FILE_MAX, NAME_MAX, SYMLINK_MAX};
-use super::lineage::Lineage;
+use super::lineage::{Lineage, is_fixed};
 use super::names::is_name;
 use super::zones::Sums;
 use crate::ids::{Ino, Time, ZoneId};
@@ -56,8 +56,15 @@ pub const DATA_ZONE_AT: usize = 40;
 pub const META_SUM_AT: usize = 104;
 /// Offset of the data sum of a directory in its inode.
 pub const DATA_SUM_AT: usize = 112;
+/// Offset of the number of what stands apart below a directory in its inode.
+pub const APART_SUM_AT: usize = 120;
 /// Bytes of a zone reference.
 pub const ZONE_REF_BYTES: usize = 24;
+
+/// What an inode with this data zone and stored number counts as standing apart: a clone of a directory above writes both anew.
+pub fn apart(data_zone: Option<ZoneId>, stored: Ino) -> u64 {
+    u64::from(data_zone.is_some()) + u64::from(is_fixed(stored))
+}
 
 /// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -260,11 +267,14 @@ impl Inode {
             FileType::Directory => ((0, 0), Lineage::decode(f)?),
             _ => ((f.u32("device major")?, f.u32("device minor")?), Lineage::NONE),
         };
-        let sums = Sums { meta: f.u64("metadata sum")?, data: f.u64("data sum")? };
+        let sums = Sums {
+            meta: f.u64("metadata sum")?,
+            data: f.u64("data sum")?,
+            apart: f.u64("objects apart")?,
+        };
         if sums != Sums::default() && kind != FileType::Directory {
             return Err(f.wrong("metadata sum", "0 for what is no directory", sums.meta));
         }
-        f.zeros("reserved", 8)?;
         let (mut target, mut parent) = (Vec::new(), None);
         match trailer {
             0 if trailer_bytes == 0 => {}
@@ -361,6 +371,7 @@ impl Inode {
         }
         w.u64(self.sums.meta);
         w.u64(self.sums.data);
+        w.u64(self.sums.apart);
         w.pad_to(INODE_BYTES);
         match &self.parent {
             Some(parent) => {

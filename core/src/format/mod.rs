@@ -47,8 +47,9 @@ pub use growth::{Growth, Inflow};
 pub use holds::{Hold, HoldState, HoldsBody, HoldsPage, HoldsRoot, is_hold_name};
 pub use identity::{IDENTITY_AT, Identity};
 pub use inode::{
-    DATA_SUM_AT, DATA_ZONE_AT, FLAGS_AT, FileType, INO_AT, INODE_BYTES, Inode, LINKS_AT, LinkKind,
-    META_SUM_AT, MetaValue, Parent, SIZE_AT, SPARSE, ZONE_REF_BYTES, ZoneRef,
+    APART_SUM_AT, DATA_SUM_AT, DATA_ZONE_AT, FLAGS_AT, FileType, INO_AT, INODE_BYTES, Inode,
+    LINKS_AT, LinkKind, META_SUM_AT, MetaValue, Parent, SIZE_AT, SPARSE, ZONE_REF_BYTES, ZoneRef,
+    apart,
 };
 pub(crate) use internal::{CHILD_BYTES, RUN_BYTES, SLICE_COST};
 pub use internal::{ChildRef, InternalHead, RunRef, SectionRef, SliceList, SliceRef};

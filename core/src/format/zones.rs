@@ -2,13 +2,15 @@
 
 use super::fields::{Fields, FormatError, Writer};
 
-/// The size of everything below a directory in its zone, in bytes.
+/// Counters of everything below a directory in its zone; the first two are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Metadata: names, inodes, references and extended attributes.
     pub meta: u64,
     /// Files without a zone of their own, each in whole blocks.
     pub data: u64,
+    /// What a clone cannot share: references, files with data zones, and objects whose numbers no lineage translates.
+    pub apart: u64,
 }
 
 /// The limits of zones, for the bytes of metadata as well as for those of files.

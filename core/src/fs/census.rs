@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::numbers::decode_shown;
+use super::numbers::shown;
 use super::{Fs, ROOT_ZONE, decode_value, whole_blocks, xattr_bytes};
 use crate::error::Result;
 use crate::format::*;
@@ -108,7 +108,12 @@ impl Fs {
                 Some(xattr) => counted.meta = xattr_bytes(xattr, value.len()) as u64,
                 None => {
                     counted.meta = (name.len() + 2 + value.len()) as u64;
-                    match decode_shown(&key, &value, lineage.1)? {
+                    let value = decode_value(&key, &value)?;
+                    counted.apart = match &value {
+                        MetaValue::Inode(stored) => apart(stored.data_zone, stored.ino),
+                        MetaValue::ZoneRef(_) => 1,
+                    };
+                    match shown(value, lineage.1) {
                         MetaValue::ZoneRef(reference) => {
                             let kind = match reference.kind {
                                 FileType::Directory => ZoneKind::Directory,
@@ -119,7 +124,8 @@ impl Fs {
                         MetaValue::Inode(inode) => match inode.data_zone {
                             Some(zone) => {
                                 named(&mut zones, zone, ZoneKind::Data, inode.ino, &place);
-                                let size = Sums { meta: 0, data: whole_blocks(inode.size) };
+                                let size =
+                                    Sums { data: whole_blocks(inode.size), ..Sums::default() };
                                 if let Some(zone) = zones.get_mut(&zone) {
                                     (zone.stated, zone.counted) = (size, size);
                                 }
@@ -138,6 +144,7 @@ impl Fs {
             zone.entries += u64::from(place.xattr.is_none());
             zone.counted.meta = zone.counted.meta.saturating_add(counted.meta);
             zone.counted.data = zone.counted.data.saturating_add(counted.data);
+            zone.counted.apart = zone.counted.apart.saturating_add(counted.apart);
         }
         for zone in self.small_zones()?.into_keys() {
             if let Some(zone) = zones.get_mut(&zone) {

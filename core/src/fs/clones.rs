@@ -53,6 +53,7 @@ struct Part {
     /// The directory that the part is below.
     from: MetaKey,
     lineage: Lineage,
+    sums: Sums,
     to: ZoneId,
 }
 
@@ -113,6 +114,8 @@ impl Fs {
         draft.count(directory, gain);
         draft.touch(directory, 1)?;
         self.commit(Op::Clone, draft)?;
+        // With the counters after all that was written anew.
+        let root = self.root_inode(zone)?;
         let up = Some((directory.clone(), name.into()));
         self.enter(root, Placed { zone: Some(zone), up })
     }
@@ -143,7 +146,7 @@ impl Fs {
             ..original.clone()
         };
         self.clone_inode(clone, &root, &place, zone)?;
-        clone.waiting.push(Part { from: place, lineage, to: zone });
+        clone.waiting.push(Part { from: place, lineage, sums: original.sums, to: zone });
         Ok((root, zone))
     }
 
@@ -166,19 +169,44 @@ impl Fs {
     /// Adds everything of the original in one zone.
     fn clone_part(&mut self, clone: &mut Clone, part: &Part) -> Result<()> {
         let (before, after) = (part.from.below(), MetaKey::root(part.to).below());
+        // Each entry counts its name.
+        if part.sums.meta > 0 {
+            clone.draft.clone_range(TreeId::Metadata, below(&before, &after));
+        }
+        let (lo, hi) = part.from.subtree_range();
+        if KeyScan::new(TreeId::Data, lo, Some(hi)).next(self.volume.store())?.is_some() {
+            clone.draft.clone_range(TreeId::Data, below(&before, &after));
+        }
+        match part.sums.apart {
+            0 => Ok(()),
+            _ => self.clone_apart(clone, part),
+        }
+    }
+
+    /// Adds what stands apart in the original in one zone.
+    fn clone_apart(&mut self, clone: &mut Clone, part: &Part) -> Result<()> {
+        let (before, after) = (part.from.below(), MetaKey::root(part.to).below());
         let there = |key: &Key| Key::new([&after[..], &key[before.len()..]].concat());
         let (lo, hi) = part.from.subtree_range();
         let mut scan = Scan::new(TreeId::Metadata, lo, Some(hi));
-        let mut has_entries = false;
+        // The numbers below each directory of the clone that count no more.
+        let mut renumbered: BTreeMap<MetaKey, i64> = BTreeMap::new();
         while let Some((key, value)) = self.volume.advance(&mut scan)? {
-            has_entries = true;
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
             if place.xattr.is_some() {
                 continue;
             }
             let to = MetaKey::decode(&there(&key)).ok_or_else(|| self.bad_key(&key))?;
             match decode_value(&key, &value)? {
-                MetaValue::Inode(stored) => self.clone_entry(clone, &stored, &to)?,
+                MetaValue::Inode(stored) => {
+                    if is_fixed(stored.ino) {
+                        for len in 0..to.path.len() {
+                            let directory = MetaKey { path: to.path[..len].to_vec(), ..to.clone() };
+                            *renumbered.entry(directory).or_default() += 1;
+                        }
+                    }
+                    self.clone_entry(clone, &stored, &to)?;
+                }
                 MetaValue::ZoneRef(stored) => {
                     let reference = ZoneRef { ino: part.lineage.shown(stored.ino), ..stored };
                     self.clone_reference(clone, &reference, &place, &to)?;
@@ -188,12 +216,8 @@ impl Fs {
                 return Err(Refusal::TooBig.into());
             }
         }
-        if has_entries {
-            clone.draft.clone_range(TreeId::Metadata, below(&before, &after));
-        }
-        let (lo, hi) = part.from.subtree_range();
-        if KeyScan::new(TreeId::Data, lo, Some(hi)).next(self.volume.store())?.is_some() {
-            clone.draft.clone_range(TreeId::Data, below(&before, &after));
+        for (directory, count) in renumbered {
+            clone.draft.update(&directory, Update::add_all(vec![(APART_SUM_AT, -count)]));
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use crate::volume::Transaction;
 pub(super) struct Delta {
     pub meta: i128,
     pub data: i128,
+    pub apart: i128,
 }
 
 impl Delta {
@@ -25,12 +26,22 @@ impl Delta {
     }
 
     pub(super) fn meta(bytes: usize) -> Delta {
-        Delta { meta: bytes as i128, data: 0 }
+        Delta { meta: bytes as i128, ..Delta::default() }
+    }
+
+    /// A reference to a zone, without its name.
+    pub(super) fn reference() -> Delta {
+        Delta::meta(ZONE_REF_BYTES) + Delta::apart(1)
+    }
+
+    /// As many that stand apart ([`apart`]).
+    pub(super) fn apart(count: u64) -> Delta {
+        Delta { apart: count.into(), ..Delta::default() }
     }
 
     /// The data bytes of a file of this size without a zone of its own.
     pub(super) fn data(size: u64) -> Delta {
-        Delta { meta: 0, data: whole_blocks(size).into() }
+        Delta { data: whole_blocks(size).into(), ..Delta::default() }
     }
 
     /// The counters after the change.
@@ -40,27 +51,35 @@ impl Delta {
 
     /// The sums as counters; `None` if one is out of range.
     pub(super) fn sums(self) -> Option<Sums> {
-        Some(Sums { meta: self.meta.try_into().ok()?, data: self.data.try_into().ok()? })
+        Some(Sums {
+            meta: self.meta.try_into().ok()?,
+            data: self.data.try_into().ok()?,
+            apart: self.apart.try_into().ok()?,
+        })
     }
 }
 
 impl From<Sums> for Delta {
     fn from(sums: Sums) -> Delta {
-        Delta { meta: sums.meta.into(), data: sums.data.into() }
+        Delta { meta: sums.meta.into(), data: sums.data.into(), apart: sums.apart.into() }
     }
 }
 
 impl std::ops::Add for Delta {
     type Output = Delta;
     fn add(self, other: Delta) -> Delta {
-        Delta { meta: self.meta + other.meta, data: self.data + other.data }
+        Delta {
+            meta: self.meta + other.meta,
+            data: self.data + other.data,
+            apart: self.apart + other.apart,
+        }
     }
 }
 
 impl std::ops::Neg for Delta {
     type Output = Delta;
     fn neg(self) -> Delta {
-        Delta { meta: -self.meta, data: -self.data }
+        Delta { meta: -self.meta, data: -self.data, apart: -self.apart }
     }
 }
 
@@ -247,17 +266,22 @@ impl Fs {
             let known = draft.inodes.get_mut(&object.ino());
             let before = object.inode();
             let after = delta.applied(before.sums);
-            let sums = after.sums().ok_or_else(|| match after.meta.min(after.data) {
-                0.. => Error::from(Refusal::TooBig),
-                _ => {
-                    let found = format!("{:?}, and a change by {delta:?}", before.sums);
-                    self.damaged(&object.place(), "counters of what is there", &found)
-                }
-            })?;
+            let sums =
+                after.sums().ok_or_else(|| match after.meta.min(after.data).min(after.apart) {
+                    0.. => Error::from(Refusal::TooBig),
+                    _ => {
+                        let found = format!("{:?}, and a change by {delta:?}", before.sums);
+                        self.damaged(&object.place(), "counters of what is there", &found)
+                    }
+                })?;
             match known {
                 Some((_, inode)) => inode.sums = sums,
                 None => {
-                    let adds = [(META_SUM_AT, delta.meta), (DATA_SUM_AT, delta.data)];
+                    let adds = [
+                        (META_SUM_AT, delta.meta),
+                        (DATA_SUM_AT, delta.data),
+                        (APART_SUM_AT, delta.apart),
+                    ];
                     // The addition wraps around, so a delta outside the range of the number does no harm.
                     let adds = adds.into_iter().filter(|(_, delta)| *delta != 0);
                     let adds = adds.map(|(at, delta)| (at, delta as i64)).collect();

@@ -144,7 +144,7 @@ impl Fs {
         let is_directory = new.kind == FileType::Directory;
         let xattrs = new.xattrs.iter().map(|(name, value)| xattr_bytes(name, value.len())).sum();
         let gain = match new.zone {
-            true => Delta::entry(name, ZONE_REF_BYTES),
+            true => Delta::entry(name, 0) + Delta::reference(),
             false => Delta::entry(name, inode.encoded_len()) + Delta::meta(xattrs),
         };
         self.make_way(directory, name.len() + 2, || {
@@ -223,8 +223,8 @@ impl Fs {
             Some(zone) => zone,
             None => self.volume.take_zone()?,
         };
-        draft.count(directory, Delta::meta(ZONE_REF_BYTES) - self.standing(object)?);
-        fits(self.relocate(draft, object, &MetaKey::root(zone), Lineage::NONE)?)?;
+        draft.count(directory, Delta::reference() - self.standing(object)?);
+        fits(self.relocate(draft, object, &MetaKey::root(zone))?)?;
         self.small_moves(draft, data_zone, None);
         draft.inode(object).data_zone = None;
         draft.insert_reference(&old, (&object.inode(), zone), directory.lineage());

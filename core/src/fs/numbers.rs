@@ -40,16 +40,6 @@ pub(super) fn decode_shown(key: &[u8], value: &[u8], lineage: Lineage) -> Result
     Ok(shown(decode_value(key, value)?, lineage))
 }
 
-/// Translates a stored value for a zone of another lineage.
-pub(super) fn translated(value: MetaValue, from: Lineage, to: Lineage) -> MetaValue {
-    match shown(value, from) {
-        MetaValue::Inode(inode) => MetaValue::Inode(Inode { ino: to.stored(inode.ino), ..inode }),
-        MetaValue::ZoneRef(reference) => {
-            MetaValue::ZoneRef(ZoneRef { ino: to.stored(reference.ino), ..reference })
-        }
-    }
-}
-
 impl Draft {
     /// Inserts an inode into a zone of this lineage.
     pub(super) fn insert_inode(&mut self, place: &MetaKey, inode: &Inode, lineage: Lineage) {

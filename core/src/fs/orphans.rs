@@ -86,7 +86,7 @@ impl Fs {
         let directory = self.orphans()?;
         let name = orphan_name(object.ino());
         let new = MetaKey::root(ORPHAN_ZONE).child(&name);
-        let standing = self.standing(object)?;
+        let standing = self.standing_in(object, Lineage::NONE)?;
         let now = draft.now;
         match object.zone() {
             Some(zone) => {
@@ -94,7 +94,7 @@ impl Fs {
                 self.small_moves(draft, Some(zone), None);
             }
             None => {
-                fits(self.relocate(draft, object, &new, Lineage::NONE)?)?;
+                fits(self.relocate(draft, object, &new)?)?;
                 self.small_moves(draft, object.inode().data_zone, None);
             }
         }

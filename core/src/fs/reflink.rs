@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::data::{data_prefix, regular};
 use super::draft::whole_blocks;
-use super::{Fs, Object};
+use super::{Delta, Fs, Object};
 use crate::error::{Error, Result};
 use crate::format::limits::FILE_BLOCK;
 use crate::format::*;
@@ -91,6 +91,9 @@ impl Fs {
         }
         if to.zone().is_none() && to.inode().data_zone.is_none() {
             draft.inode(to).data_zone = Some(self.volume.take_zone()?);
+            if let Some((directory, _)) = to.up() {
+                draft.count(&directory, Delta::apart(1));
+            }
         }
         let data_zone = draft.inode(to).data_zone;
         let prefix =

@@ -1,7 +1,7 @@
 //! Moves everything under one key to another: attributes and contents of an inode, and everything below a directory.
 
-use super::numbers::{shown, translated};
-use super::{Draft, Fs, Object, data, decode_value};
+use super::numbers::decode_shown;
+use super::{Draft, Fs, Object, data};
 use crate::error::{Refusal, Result};
 use crate::format::limits::{KEY_MAX, XATTR_NAME_MAX};
 use crate::format::*;
@@ -16,14 +16,13 @@ pub(super) fn fits(moved: bool) -> Result<()> {
 const MOVED_BESIDES: u64 = 16 << 20;
 
 impl Fs {
-    /// Moves everything of an object, except its inode, from its place to `new`, in a zone of this lineage. Returns false
-    /// if keys would be too long there; then the draft must be dropped.
+    /// Moves everything of an object, except its inode, from its place to `new`. Entries of a directory must move to a zone of the same
+    /// lineage. Returns false if keys would be too long there; then the draft must be dropped.
     pub(super) fn relocate(
         &self,
         draft: &mut Draft,
         object: &Object,
         new: &MetaKey,
-        lineage: Lineage,
     ) -> Result<bool> {
         let old = &object.place();
         if new.reach() > KEY_MAX.max(old.reach()) {
@@ -37,9 +36,7 @@ impl Fs {
             draft.insert(&new.with_xattr(&name), value);
         }
         match object.kind() {
-            FileType::Directory => {
-                self.relocate_subtree(draft, (old, object.lineage()), (new, lineage))
-            }
+            FileType::Directory => self.relocate_subtree(draft, (old, object.lineage()), new),
             FileType::Regular => {
                 if object.inode().data_zone.is_none() {
                     self.relocate_blocks(draft, object, &new.encode())?;
@@ -65,15 +62,15 @@ impl Fs {
     fn relocate_subtree(
         &self,
         draft: &mut Draft,
-        (old, from): (&MetaKey, Lineage),
-        (new, lineage): (&MetaKey, Lineage),
+        (old, lineage): (&MetaKey, Lineage),
+        new: &MetaKey,
     ) -> Result<bool> {
         let (before, after) = (old.below(), new.below());
         let moved = |key: &Key| Key::new([&after[..], &key[before.len()..]].concat());
         let (lo, hi) = old.subtree_range();
         let (mut some, mut bytes) = (false, 0);
         for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
-            let (key, mut value) = entry?;
+            let (key, value) = entry?;
             some = true;
             bytes += value.len() as u64;
             self.check_moved(old, bytes)?;
@@ -85,11 +82,7 @@ impl Fs {
                     return Ok(false);
                 }
                 if old.zone != new.zone {
-                    let stored = decode_value(&key, &value)?;
-                    self.change_zone(draft, shown(stored.clone(), from), new.zone);
-                    if from != lineage {
-                        value = translated(stored, from, lineage).encode().into();
-                    }
+                    self.change_zone(draft, decode_shown(&key, &value, lineage)?, new.zone);
                 }
             }
             draft.insert_at(TreeId::Metadata, to, value);

@@ -79,7 +79,7 @@ impl Fs {
         new_name: &[u8],
         target: Option<Named<'_>>,
     ) -> Result<()> {
-        let gain = Delta::entry(new_name, 0) + self.standing(&old.object)?;
+        let gain = Delta::entry(new_name, 0) + self.standing_in(&old.object, to.lineage())?;
         let loss = Delta::entry(old.name, 0) + self.standing(&old.object)?;
         let counts = || {
             let mut counts = Counts::default();
@@ -139,7 +139,8 @@ impl Fs {
         }
     }
 
-    /// Gives an object without a name another one. Returns false if its keys would be too long there.
+    /// Gives an object without a name another one. Returns false if it must be the root of a zone there: its keys would be too long,
+    /// or it is a directory with entries, whose numbers another lineage would not translate.
     fn give_name(
         &self,
         draft: &mut Draft,
@@ -150,7 +151,7 @@ impl Fs {
         let place = to.place();
         let new = place.child(name);
         let now = draft.now;
-        draft.count(to, Delta::entry(name, 0) + self.standing(object)?);
+        draft.count(to, Delta::entry(name, 0) + self.standing_in(object, to.lineage())?);
         match object.zone() {
             Some(zone) => {
                 draft.insert_reference(&new, (&object.inode(), zone), to.lineage());
@@ -159,7 +160,10 @@ impl Fs {
                 }
             }
             None => {
-                if !self.relocate(draft, object, &new, to.lineage())? {
+                let has_entries = object.inode().sums != Sums::default();
+                if has_entries && object.lineage() != to.lineage()
+                    || !self.relocate(draft, object, &new)?
+                {
                     return Ok(false);
                 }
                 self.small_moves(draft, object.inode().data_zone, Some(place.zone));

@@ -182,7 +182,7 @@ impl Fs {
         directory: &Object,
         name: &[u8],
     ) -> Result<Delta> {
-        let gain = Delta::entry(name, ZONE_REF_BYTES);
+        let gain = Delta::entry(name, 0) + Delta::reference();
         self.make_way(directory, name.len() + 2, || {
             let mut counts = Counts::default();
             counts.add(directory, gain);
@@ -193,16 +193,22 @@ impl Fs {
 
     /// Whether a directory that is no zone's root becomes too large.
     fn outgrows(&self, directory: &Object, delta: Delta) -> bool {
-        let grown = Delta { meta: delta.meta.max(0), data: delta.data.max(0) };
+        let grown = Delta { meta: delta.meta.max(0), data: delta.data.max(0), apart: 0 };
         let after = grown.applied(directory.inode().sums);
         let max = self.sizes.max.into();
         (grown.meta > 0 && after.meta > max) || (grown.data > 0 && after.data > max)
     }
 
-    /// The bytes that an object counts in its directory, besides its name.
+    /// What an object counts in its directory, besides its name.
     pub(super) fn standing(&self, object: &Object) -> Result<Delta> {
+        self.standing_in(object, object.lineage())
+    }
+
+    /// What an object would count in a directory of a zone with this lineage. A directory with entries is the root of a zone,
+    /// or the lineage is that of its own.
+    pub(super) fn standing_in(&self, object: &Object, lineage: Lineage) -> Result<Delta> {
         if object.zone().is_some() {
-            return Ok(Delta::meta(ZONE_REF_BYTES));
+            return Ok(Delta::reference());
         }
         let inode = object.inode();
         let own = Delta::meta(inode.encoded_len() + self.xattr_bytes(&object.place())?);
@@ -210,7 +216,8 @@ impl Fs {
             FileType::Regular if inode.data_zone.is_none() => inode.size,
             _ => 0,
         };
-        Ok(own + Delta::from(inode.sums) + Delta::data(data))
+        let apart = Delta::apart(apart(inode.data_zone, lineage.stored(inode.ino)));
+        Ok(own + Delta::from(inode.sums) + Delta::data(data) + apart)
     }
 
     /// Makes a directory the root of a zone.
@@ -219,10 +226,10 @@ impl Fs {
         let zone = self.volume.take_zone()?;
         let (old, new) = (directory.place(), MetaKey::root(zone));
         let mut draft = Draft::new(self.now());
-        draft.count(&up, Delta::meta(ZONE_REF_BYTES) - self.standing(directory)?);
+        draft.count(&up, Delta::reference() - self.standing(directory)?);
         // The new zone inherits the lineage, so what is stored moves as it is.
         let lineage = directory.lineage();
-        fits(self.relocate(&mut draft, directory, &new, lineage)?)?;
+        fits(self.relocate(&mut draft, directory, &new)?)?;
         draft.insert_reference(&old, (&directory.inode(), zone), lineage);
         let inode = draft.inode(directory);
         inode.parent = Some(Parent { zone: old.zone, name: name.to_vec() });
@@ -264,7 +271,7 @@ impl Fs {
         let Some((up, _)) = file.up() else { return Ok(()) };
         let zone = self.volume.take_zone()?;
         let mut draft = Draft::new(self.now());
-        draft.count(&up, -Delta::data(file.inode().size));
+        draft.count(&up, Delta::apart(1) - Delta::data(file.inode().size));
         self.relocate_blocks(&mut draft, file, &MetaKey::root(zone).encode())?;
         draft.inode(file).data_zone = Some(zone);
         self.weigh_file(&mut draft, file, zone, file.inode().size);
@@ -372,8 +379,8 @@ impl Fs {
 
     fn merge(&mut self, zone: ZoneId, directory: &Object) -> Result<()> {
         let Some((up, name)) = directory.up() else { return Ok(()) };
-        // Only a crafted volume notes a zone with a lineage.
-        if directory.inode().lineage != Lineage::NONE {
+        // What has another lineage cannot be shared there. Only a crafted volume notes a zone with a lineage.
+        if [directory.inode().lineage, up.lineage()] != [Lineage::NONE; 2] {
             return Ok(());
         }
         let (old, new) = (MetaKey::root(zone), up.place().child(&name));
@@ -384,8 +391,9 @@ impl Fs {
         let inode = draft.inode(directory);
         inode.parent = None;
         let meta = inode.encoded_len() + self.xattr_bytes(&old)?;
-        let delta = Delta::meta(meta) + Delta::from(inode.sums) - Delta::meta(ZONE_REF_BYTES);
-        if !self.fits(&up, delta) || !self.relocate(&mut draft, directory, &new, up.lineage())? {
+        let own = Delta::meta(meta) + Delta::apart(apart(None, inode.ino));
+        let delta = own + Delta::from(inode.sums) - Delta::reference();
+        if !self.fits(&up, delta) || !self.relocate(&mut draft, directory, &new)? {
             return Ok(());
         }
         draft.delete(&old);
@@ -410,7 +418,7 @@ impl Fs {
     fn merge_file(&mut self, zone: ZoneId, file: &Object) -> Result<()> {
         let Some((up, _)) = file.up() else { return Ok(()) };
         let mut draft = Draft::new(self.now());
-        let delta = Delta::data(file.inode().size);
+        let delta = Delta::data(file.inode().size) - Delta::apart(1);
         if !self.fits(&up, delta) {
             return Ok(());
         }

@@ -205,7 +205,8 @@ pub(super) const CASES: &[Case] = &[
         let prefix = 500u64.to_be_bytes();
         let last = i64::MAX as u64 / 4096;
         let entry = (b"new-0".len() + 2 + file.encoded_len()) as i64;
-        let counted = Action::Update(Update::add_all(vec![(META_SUM_AT, entry)]));
+        let counted = Update::add_all(vec![(META_SUM_AT, entry), (APART_SUM_AT, 1)]);
+        let counted = Action::Update(counted);
         let messages = vec![
             put(&root().child(b"new-0"), &file),
             RecordMessage::Point(META, root().encode(), counted),

@@ -359,8 +359,12 @@ impl<'s> Schema<'s> {
                 }
                 _ => 0,
             };
-            let meta = place.name(key).len() + 2 + entry.value.len();
-            self.count(place.zone, directory, meta, data);
+            let apart = match said {
+                Ok(inode) => apart(inode.data_zone, inode.ino),
+                Err(_) => 1,
+            };
+            let meta = (place.name(key).len() + 2 + entry.value.len()) as u64;
+            self.count(place.zone, directory, Sums { meta, data, apart });
         }
         match said {
             Ok(inode) => {
@@ -410,7 +414,8 @@ impl<'s> Schema<'s> {
             }
         }
         if let Some(directory) = place.directory(key) {
-            self.count(place.zone, directory, xattr_bytes(name, value.len()), 0);
+            let meta = xattr_bytes(name, value.len()) as u64;
+            self.count(place.zone, directory, Sums { meta, ..Sums::default() });
         }
     }
 
@@ -560,15 +565,16 @@ impl<'s> Schema<'s> {
         }
     }
 
-    /// Adds the bytes of an entry to its directory, which is given by the prefix of the keys below it.
-    fn count(&mut self, zone: ZoneId, directory: &[u8], meta: usize, data: u64) {
+    /// Adds what an entry counts to its directory, which is given by the prefix of the keys below it.
+    fn count(&mut self, zone: ZoneId, directory: &[u8], more: Sums) {
         let found = match directory.len() == ZONE_BYTES {
             true => Some(&mut self.zones.entry(zone).or_default().found),
             false => self.inline.get_mut(directory).map(|it| &mut it.found),
         };
         if let Some(found) = found {
-            found.meta = found.meta.saturating_add(meta as u64);
-            found.data = found.data.saturating_add(data);
+            found.meta = found.meta.saturating_add(more.meta);
+            found.data = found.data.saturating_add(more.data);
+            found.apart = found.apart.saturating_add(more.apart);
         }
     }
 
@@ -579,8 +585,7 @@ impl<'s> Schema<'s> {
             let Inline { links, subdirectories, stated, found } = inline;
             let (zone, path) = (place.zone, &place.path);
             if let Some(name) = path.last() {
-                let meta = usize::try_from(found.meta).unwrap_or(usize::MAX);
-                self.count(zone, &below[..below.len() - name.len() - 2], meta, found.data);
+                self.count(zone, &below[..below.len() - name.len() - 2], found);
             }
             let key = place.encode();
             // An orphan has lost its name, and with it its link to itself.
@@ -601,9 +606,10 @@ impl<'s> Schema<'s> {
 
     fn check_sums(&mut self, key: &[u8], stated: Sums, found: Sums) {
         if stated != found {
-            let text = |sums: Sums| format!("{} and {} bytes", sums.meta, sums.data);
+            let text =
+                |sums: Sums| format!("{} and {} bytes, {} apart", sums.meta, sums.data, sums.apart);
             let detail = format!("expected {}, found {}", text(found), text(stated));
-            let bytes = [found.meta.to_le_bytes(), found.data.to_le_bytes()].concat();
+            let bytes = [found.meta, found.data, found.apart].map(u64::to_le_bytes).concat();
             self.mend(Correction::Patch(Key::copied(key), META_SUM_AT, bytes));
             self.add(Code::SumsWrong, key, detail);
         }

@@ -311,3 +311,36 @@ fn opened_after(device: &Arc<dyn Device>, fs: Fs) -> Fs {
     drop(fs);
     opened(device)
 }
+
+#[test]
+fn a_clone_costs_the_same_however_much_is_below() {
+    let mut costs = Vec::new();
+    for count in [100, 2_500] {
+        // The log allows zones of 512 KiB.
+        let (device, mut fs) = formatted(64 << 20, ZoneSizes::of_max(1 << 40));
+        let root = fs.root().unwrap();
+        let src = subdirectory(&mut fs, &root, "src");
+        for part in 0..10u8 {
+            let sub = subdirectory(&mut fs, &src, &format!("d{part}"));
+            for number in 0..count / 10 {
+                file(&mut fs, &sub, &format!("f{number}"), b"");
+            }
+        }
+        fs.checkpoint().unwrap();
+        drop((src, root, fs));
+        let mut fs = opened(&device);
+        let (root, src) = (fs.root().unwrap(), fs.resolve(b"src").unwrap());
+        let (reads, messages) = (fs.volume().io_counts().reads, fs.volume().next_msn().0);
+        fs.clone_directory(&src, &root, b"clone").unwrap();
+        fs.volume_mut().sync().unwrap();
+        let reads = fs.volume().io_counts().reads - reads;
+        costs.push((fs.volume().next_msn().0 - messages, reads));
+        assert!(of(&fs, b"clone") == of(&fs, b"src"));
+        drop((src, root));
+        assert_sound(&device, &mut fs);
+    }
+    let [small, large] = costs[..] else { unreachable!() };
+    assert_eq!(small.0, large.0, "messages");
+    // The nodes along the ends of both ranges, in two trees.
+    assert!(large.1 <= small.1 + 40, "{} reads for {}", large.1, small.1);
+}

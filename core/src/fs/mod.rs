@@ -55,8 +55,7 @@ pub use shared::Shared;
 pub use walk::{Visit, Walk};
 pub use xattrs::xattr_bytes;
 use zones::Small;
-pub(crate) use zones::parse_small;
-pub use zones::small_name;
+pub use zones::{parse_small, small_name};
 
 /// The zone of the root directory.
 pub const ROOT_ZONE: ZoneId = ZoneId(0);

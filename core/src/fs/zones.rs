@@ -40,7 +40,7 @@ pub fn small_name(zone: ZoneId) -> Vec<u8> {
 }
 
 /// Decodes such an attribute: the zone that is too small, and the one above.
-pub(crate) fn parse_small(name: &[u8], value: &[u8]) -> Option<(ZoneId, ZoneId)> {
+pub fn parse_small(name: &[u8], value: &[u8]) -> Option<(ZoneId, ZoneId)> {
     let digits = std::str::from_utf8(name.strip_prefix(SMALL)?).ok()?;
     let zone = ZoneId(u64::from_str_radix(digits, 16).ok()?);
     let at = ZoneId(u64::from_le_bytes(value.try_into().ok()?));

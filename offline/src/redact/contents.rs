@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use betr_core::format::{Kind, MetaKey, MetaValue, Trace, Update};
+use betr_core::fs::{ORPHAN_ZONE, parse_small};
 use betr_core::ids::*;
 use betr_core::volume::Content;
 
@@ -14,6 +15,13 @@ pub(super) enum Contents {
     OfFiles,
     /// All values.
     All,
+}
+
+/// Whether a value notes a zone that is too small.
+fn is_note(key: &[u8], value: &[u8]) -> bool {
+    let place = MetaKey::decode(key).filter(|place| place.zone == ORPHAN_ZONE);
+    let name = place.filter(|place| place.path.is_empty()).and_then(|place| place.xattr);
+    name.is_some_and(|name| parse_small(&name, value).is_some())
 }
 
 impl Contents {
@@ -41,6 +49,7 @@ impl Contents {
         match kind {
             Kind::Delete => 0,
             Kind::Insert if is_metadata && MetaValue::decode(value, None).is_ok() => 0,
+            Kind::Insert if !self.has_all(tree) && is_note(key, value) => 0,
             Kind::Insert => {
                 value.fill(0);
                 value.len() as u64

@@ -344,3 +344,32 @@ fn a_clone_costs_the_same_however_much_is_below() {
     // The nodes along the ends of both ranges, in two trees.
     assert!(large.1 <= small.1 + 40, "{} reads for {}", large.1, small.1);
 }
+
+#[test]
+fn a_directory_with_entries_moves_into_a_clone_as_a_zone() {
+    let (device, mut fs) = formatted(64 << 20, ZoneSizes::of_max(32 << 10));
+    let root = fs.root().unwrap();
+    for name in ["src", "other"] {
+        let made = subdirectory(&mut fs, &root, name);
+        file(&mut fs, &made, "f", b"contents");
+    }
+    let src = fs.resolve(b"src").unwrap();
+    let clone = fs.clone_directory(&src, &root, b"clone").unwrap();
+    assert_sound(&device, &mut fs);
+    fs.rename(&root, b"other", &clone, b"in", Over::Refuse).unwrap();
+    assert_sound(&device, &mut fs);
+    let inner = fs.lookup(&clone, b"in").unwrap();
+    fs.rename(&clone, b"in", &root, b"out", Over::Refuse).unwrap();
+    assert_sound(&device, &mut fs);
+    fs.rename(&root, b"out", &clone, b"again", Over::Refuse).unwrap();
+    assert_sound(&device, &mut fs);
+    fs.rename(&root, b"src", &clone, b"src", Over::Refuse).unwrap();
+    assert_sound(&device, &mut fs);
+    drop((inner, clone, src, root));
+    drop(fs);
+    let mut fs = opened(&device);
+    assert_sound(&device, &mut fs);
+    let root = fs.root().unwrap();
+    fs.rename(&fs.resolve(b"clone").unwrap(), b"src", &root, b"src", Over::Refuse).unwrap();
+    assert_sound(&device, &mut fs);
+}

@@ -154,7 +154,7 @@ pub(crate) const PIECE_BITS: u32 = 13;
 pub(crate) const PIECE_MIN: usize = 256;
 
 /// 1 KiB: longer values are shared instead of copied when a list takes them.
-pub(crate) const COPIED_MAX: usize = 1024;
+pub(crate) const INLINE_VALUE_MAX: usize = 1024;
 
 /// 128 new keys of a list before they are merged into the others. Not measured separately.
 pub(crate) const RECENT_MAX: usize = 128;

@@ -15,7 +15,7 @@ use crate::tuning::SHARED_LEAVES;
 
 const BLOCK: u64 = FILE_BLOCK as u64;
 /// 1 MiB: the most bytes that are copied at once.
-const COPIED_MAX: u64 = 1 << 20;
+const COPIED_AT_ONCE: u64 = 1 << 20;
 
 impl Fs {
     /// Copies up to `len` bytes of a file at `at` into another one, or to another place in it, and returns their number:
@@ -41,7 +41,7 @@ impl Fs {
             }
         }
         // Pieces end at multiples of their greatest length in the destination, so at the ends of blocks.
-        let piece = (COPIED_MAX - to_at % COPIED_MAX).min(end - at);
+        let piece = (COPIED_AT_ONCE - to_at % COPIED_AT_ONCE).min(end - at);
         let bytes = Bytes::from(self.read(from, at, piece as usize)?);
         self.write(to, to_at, &bytes)?;
         Ok(piece)

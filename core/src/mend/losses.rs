@@ -8,7 +8,7 @@ use crate::fs::{Fs, Object, Walk, data_prefix};
 use crate::ids::TreeId;
 
 /// 10,000 paths are reported at most.
-const PATHS_MAX: usize = 10_000;
+const LOST_PATHS_MAX: usize = 10_000;
 
 /// A loss at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(super) fn by_path(fs: &Fs, losses: &[Loss]) -> Result<(Vec<Missing>, bool)> 
     let [metadata, data] = [TreeId::Metadata, TreeId::Data].map(|tree| Ranges::of(losses, tree));
     let mut walk = Walk::new(fs.root()?);
     while let Some((path, object)) = walk.next_object(fs)? {
-        if missing.len() >= PATHS_MAX {
+        if missing.len() >= LOST_PATHS_MAX {
             return Ok((missing, true));
         }
         let path = [b"/", &path[..]].concat();
@@ -128,7 +128,7 @@ pub fn missing_parts(object: &Object, losses: &[Loss]) -> Vec<(usize, MissingPar
 fn of_file(file: &Object, path: &[u8], lost: &Ranges, missing: &mut Vec<Missing>) {
     let Some((_, lo, hi)) = keys_of(file) else { return };
     let (prefix, size) = (data_prefix(file), file.inode().size);
-    for range in lost.within(&lo, Some(&hi)).iter().take(PATHS_MAX) {
+    for range in lost.within(&lo, Some(&hi)).iter().take(LOST_PATHS_MAX) {
         if let Some(what) = bytes_of(&prefix, size, range) {
             missing.push(Missing { path: path.to_vec(), what });
         }

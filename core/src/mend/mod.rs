@@ -31,7 +31,7 @@ use crate::node::{Internal, Leaf, Node};
 use crate::space::Space;
 use crate::store::Store;
 use crate::table::Table;
-use crate::tree::{PATHS_MAX, Parents};
+use crate::tree::{NODE_PATHS_MAX, Parents};
 use crate::volume::{
     Content, Mode, NonceSource, OpenOptions, Parts, Ring, Volume, raised, read_identity,
 };
@@ -364,7 +364,9 @@ fn tell_shared(
     for NodeLoss { id, height, loss } in lost {
         let ranges = parents.shown(*id, *height, &loss.keys)?;
         let why = match ranges.len() {
-            PATHS_MAX => format!("{}; others that share this may have lost it as well", loss.why),
+            NODE_PATHS_MAX => {
+                format!("{}; others that share this may have lost it as well", loss.why)
+            }
             _ => loss.why.clone(),
         };
         let told = |keys| Loss { keys, why: why.clone(), ..(*loss).clone() };

@@ -31,7 +31,7 @@ pub use descent::PathLens;
 pub use drain::{Buffers, StepNeed};
 pub use explain::{Chosen, Explanation, Stop, explain};
 pub use inject::{Ordered, inject};
-pub use paths::{PATHS_MAX, Parents};
+pub use paths::{NODE_PATHS_MAX, Parents};
 pub(crate) use share::{Spliced, check_splice, splice};
 pub(crate) use sums::{Stretch, Sum, Sums, stretch};
 

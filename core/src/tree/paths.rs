@@ -10,7 +10,7 @@ use crate::ids::*;
 use crate::node::{Internal, Node};
 
 /// 256 paths: enough to be told. A node may have any number.
-pub const PATHS_MAX: usize = 256;
+pub const NODE_PATHS_MAX: usize = 256;
 /// 65,536 edges are followed upwards from a node: all of 256 paths, and of others that end below the root.
 const STEPS_MAX: usize = 1 << 16;
 
@@ -45,7 +45,7 @@ impl Parents {
         Ok(parents)
     }
 
-    /// Some keys of a node, as each path from the root shows them, up to [`PATHS_MAX`] ranges.
+    /// Some keys of a node, as each path from the root shows them, up to [`NODE_PATHS_MAX`] ranges.
     pub fn shown(&self, id: NodeId, height: Height, keys: &Bounds) -> Result<Vec<Bounds>> {
         let mut found = Vec::new();
         // Edges from the node upwards; the lowest first.
@@ -69,7 +69,7 @@ impl Parents {
                 let path = path.iter().copied().chain([(internal, *at)]).collect();
                 waiting.push((internal.id, internal.height, path));
             }
-            if found.len() == PATHS_MAX {
+            if found.len() == NODE_PATHS_MAX {
                 break;
             }
         }

@@ -385,7 +385,7 @@ impl<'d> Survey<'d> {
 }
 
 /// The keys of a node, or of the part of a node that contains a byte, as each path to it shows them, up to
-/// [`PATHS_MAX`](betr_core::tree::PATHS_MAX) ranges; `None` for other places.
+/// [`NODE_PATHS_MAX`](betr_core::tree::NODE_PATHS_MAX) ranges; `None` for other places.
 pub fn keys_at(
     disk: &Disk,
     superblock: &Superblock,

@@ -142,7 +142,7 @@ impl Event<'_> {
             };
             paths.retain(|path| !is_below(path));
         }
-        paths.truncate(PATHS_MAX);
+        paths.truncate(RECORD_PATHS_MAX);
         paths
     }
 
@@ -167,7 +167,7 @@ impl Event<'_> {
 }
 
 /// 64 paths of a record are reported at most; it may touch more.
-const PATHS_MAX: usize = 64;
+const RECORD_PATHS_MAX: usize = 64;
 /// 12 MiB: the cache for reads of the checkpoint.
 const CACHE: usize = 12 << 20;
 

@@ -10,7 +10,7 @@ use betr_core::fs::{Fs, LastLink, Resolved, open_as_of};
 use betr_core::ids::{Lsn, Time, TreeId, ZoneId};
 use betr_core::path::Operand;
 use betr_core::text::Printable;
-use betr_core::tree::PATHS_MAX;
+use betr_core::tree::NODE_PATHS_MAX;
 use betr_core::volume::{Moment, OpenOptions};
 use betr_offline::anatomy::keys_at;
 use betr_offline::history::{Act, Event};
@@ -104,7 +104,7 @@ impl Args {
                     let (name, target) = (log.name(), &self.target);
                     io.note(&format!("{name}: {target} holds keys from {lo} to {end}"))?;
                 }
-                if shown.len() == PATHS_MAX {
+                if shown.len() == NODE_PATHS_MAX {
                     io.note(&format!("{}: there may be more such ranges", log.name()))?;
                 }
                 Wanted::Keys(tree, shown)

@@ -1,7 +1,7 @@
 //! A key with its message, and the sizes of keys and messages.
 
 use super::*;
-use crate::tuning::COPIED_MAX;
+use crate::tuning::INLINE_VALUE_MAX;
 
 /// A key and its message.
 #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ pub(super) enum Value<'s> {
 
 impl Value<'_> {
     pub(super) fn of(value: &Bytes) -> Value<'_> {
-        if value.len() > COPIED_MAX { Value::Shared(value) } else { Value::Short(value) }
+        if value.len() > INLINE_VALUE_MAX { Value::Shared(value) } else { Value::Short(value) }
     }
 }
 

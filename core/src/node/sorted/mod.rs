@@ -21,7 +21,7 @@ use crate::format::{
     Action, Growth, Key, Kind, Lens, MessageRef, Update, apply_stages, growth_of, is_anew,
 };
 use crate::ids::Msn;
-use crate::tuning::{COPIED_MAX, LIST_ROOM_MIN, RECENT_MAX, WASTE_MIN};
+use crate::tuning::{INLINE_VALUE_MAX, LIST_ROOM_MIN, RECENT_MAX, WASTE_MIN};
 
 use arena::Arena;
 pub(super) use gathering::Gathering;
@@ -557,7 +557,7 @@ impl Sorted {
 
 /// Passes a message with a copied value to `take`.
 fn with_copy(key: &[u8], msn: Msn, kind: Kind, value: &[u8], take: impl FnOnce(Item<'_>)) {
-    if value.len() > COPIED_MAX {
+    if value.len() > INLINE_VALUE_MAX {
         let value = Bytes::copy_from_slice(value);
         return take(Item::with(key, msn, kind, Value::Shared(&value)));
     }

@@ -23,7 +23,7 @@ use crate::work::Work;
 /// The most records that are listed.
 const RECORDS_MAX: usize = 1 << 22;
 /// The most bytes of paths kept per record.
-const PATHS_MAX: usize = 240;
+const PATHS_WIDTH_MAX: usize = 240;
 
 /// The data kept for a record.
 struct Kept {
@@ -66,7 +66,7 @@ impl Records {
                 shown.push_str("  ");
             }
             shown.push_str(&printable(&path));
-            if shown.len() > PATHS_MAX {
+            if shown.len() > PATHS_WIDTH_MAX {
                 break;
             }
         }
@@ -89,7 +89,7 @@ impl Records {
         late: LateCounts,
         paths: &str,
     ) {
-        let cut = paths.char_indices().nth(PATHS_MAX).map_or(paths.len(), |(at, _)| at);
+        let cut = paths.char_indices().nth(PATHS_WIDTH_MAX).map_or(paths.len(), |(at, _)| at);
         self.paths.push_str(&paths[..cut]);
         let ((lsn, op, wall), (group, byte, messages)) = (what, place);
         let end = self.paths.len() as u64;

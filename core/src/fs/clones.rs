@@ -13,7 +13,7 @@ use super::data::data_prefix;
 use super::make::check_named;
 use super::zones::SmallZone;
 use super::{Draft, Fs, Object, Placed, check_name, decode_value};
-use crate::error::{Refusal, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::format::limits::RECORD_MESSAGES_MAX;
 use crate::format::*;
 use crate::ids::*;
@@ -113,7 +113,12 @@ impl Fs {
         draft.insert_reference(&place, (&root, zone), directory.lineage());
         draft.count(directory, gain);
         draft.touch(directory, 1)?;
-        self.commit(Op::Clone, draft)?;
+        self.commit(Op::Clone, draft).map_err(|error| match error {
+            Error::Unsupported(text) => Error::Unsupported(format!(
+                "a clone of a directory with this number of zones: {text}"
+            )),
+            error => error,
+        })?;
         // With the counters after all that was written anew.
         let root = self.root_inode(zone)?;
         let up = Some((directory.clone(), name.into()));

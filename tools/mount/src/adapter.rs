@@ -683,7 +683,8 @@ impl Filesystem for Adapter {
             // The kernel may have cached that there is nothing of this name. It waits for requests in the directory, so no
             // thread that answers requests may wait for it.
             match done {
-                Ok(name) => drop(thread::spawn(move || {
+                // Without a thread the reply is dropped, which answers EIO.
+                Ok(name) => drop(thread::Builder::new().spawn(move || {
                     server.tell_gone(node, OsStr::from_bytes(&name));
                     reply.ioctl(0, &[]);
                 })),

@@ -373,3 +373,28 @@ fn a_directory_with_entries_moves_into_a_clone_as_a_zone() {
     fs.rename(&fs.resolve(b"clone").unwrap(), b"src", &root, b"src", Over::Refuse).unwrap();
     assert_sound(&device, &mut fs);
 }
+
+#[test]
+fn a_clone_of_too_many_zones_is_refused_and_nothing_changes() {
+    let (device, mut fs) = formatted(64 << 20, ZoneSizes { min: 0, max: 2000 });
+    let root = fs.root().unwrap();
+    let src = subdirectory(&mut fs, &root, "src");
+    for number in 0..500 {
+        file(&mut fs, &src, &format!("f{number}"), &[7; 5000]);
+    }
+    let before = picture(&fs, &root, &mut Vec::new());
+    match fs.clone_directory(&src, &root, b"clone") {
+        Err(Error::Unsupported(text)) => assert!(text.contains("zones"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(picture(&fs, &root, &mut Vec::new()) == before);
+    assert_sound(&device, &mut fs);
+    // With fewer it is made.
+    for number in 0..300 {
+        fs.unlink(&src, format!("f{number}").as_bytes()).unwrap();
+    }
+    fs.clone_directory(&src, &root, b"clone").unwrap();
+    drop((src, root));
+    assert!(of(&fs, b"clone") == of(&fs, b"src"));
+    assert_sound(&device, &mut fs);
+}

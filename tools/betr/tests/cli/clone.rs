@@ -38,12 +38,6 @@ fn archive(image: &Path, dir: &Path, path: &str) -> Vec<u8> {
     output.stdout
 }
 
-fn used(image: &Path, dir: &Path) -> u64 {
-    let (out, _) = run("fsck -fn --data --json IMG", image, dir, 0);
-    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
-    report["counts"]["used_blocks"].as_u64().unwrap_or_else(|| panic!("{out}")) * 4096
-}
-
 #[test]
 fn a_clone_is_as_the_original_until_either_changes() {
     let (_guard, dir) = scratch();

@@ -7,12 +7,6 @@ use crate::support::*;
 
 const LEN: usize = 6_000_000;
 
-fn used(image: &Path, dir: &Path) -> u64 {
-    let (out, _) = run("fsck -fn --data --json IMG", image, dir, 0);
-    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
-    report["counts"]["used_blocks"].as_u64().unwrap_or_else(|| panic!("{out}")) * 4096
-}
-
 /// An image with a file, and a copy of it in which some bytes differ.
 fn cloned(dir: &Path) -> std::path::PathBuf {
     let image = dir.join("image");

@@ -57,6 +57,13 @@ pub(crate) fn text(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
+/// The bytes that a sound image uses.
+pub(crate) fn used(image: &Path, dir: &Path) -> u64 {
+    let (out, _) = run("fsck -fn --data --json IMG", image, dir, 0);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    report["counts"]["used_blocks"].as_u64().unwrap_or_else(|| panic!("{out}")) * 4096
+}
+
 /// A new temporary directory, with a path without symbolic links.
 pub(crate) fn scratch() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();

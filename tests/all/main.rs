@@ -28,6 +28,7 @@ mod matrix;
 mod mended;
 mod moments;
 mod mounted;
+mod moves;
 mod packs;
 mod paths;
 mod placement;

@@ -264,7 +264,7 @@ pub(crate) fn logged() -> Vec<u8> {
     let mut fs = Fs::open(volume, clock(100));
     let root = fs.root().unwrap();
     let new = || New::of(FileType::Regular, Attributes::at(Time::default()));
-    for number in 0..4u64 {
+    for number in 0..5u64 {
         let name = format!("file-{number}");
         let file = fs.make(&root, name.as_bytes(), new()).unwrap();
         let bytes = if number % 2 == 0 { 40_000 } else { 3000 };

@@ -62,14 +62,14 @@ pub fn clock(start: i64) -> betr_core::fs::Clock {
     })
 }
 
-/// An empty volume, which does not log before it is opened again.
+/// An empty volume with small zones, which does not log before it is opened again.
 pub fn create(
     device: Arc<dyn Device>,
     geometry: Geometry,
     cache: CacheBudget,
     seed: u64,
 ) -> Result<Volume> {
-    create_zoned(device, geometry, cache, ZoneSizes::default(), seed)
+    create_zoned(device, geometry, cache, ZoneSizes::of_max(64 << 10), seed)
 }
 
 /// As [`create`], with given zone sizes.
@@ -120,6 +120,7 @@ pub fn open(
 pub fn made(device: Arc<dyn Device>, geometry: Geometry) -> Fs {
     let options = CreateOptions {
         geometry,
+        zones: ZoneSizes::of_max(512 << 10),
         ..CreateOptions::new(*b"test volume uuid", device.len(), Box::new(|| 7))
     };
     let volume = Volume::create(device.clone(), options).unwrap();

@@ -321,8 +321,8 @@ impl Superblock {
             ));
         }
         f.within(144, "log units", self.log_units, LOG_BYTES_MAX / BLOCK_SIZE as u64)?;
-        let zones = ZoneSizes::largest(self.log_units * BLOCK_SIZE as u64);
-        f.within(328, "zone maximum", self.zones.max, zones.max)?;
+        let merged_max = ZoneSizes::merged_max(self.log_units * BLOCK_SIZE as u64);
+        f.within(320, "zone minimum", self.zones.min, merged_max)?;
         f.within(136, "log start", self.log_start.0, blocks)?;
         if self.log_head >= self.log_units {
             return Err(f.wrong(

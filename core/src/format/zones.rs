@@ -13,6 +13,9 @@ pub struct Sums {
     pub apart: u64,
 }
 
+/// 1 MiB: the greatest C0. A merge is in memory at once.
+const MERGED_MAX: u64 = 1 << 20;
+
 /// The limits of zones, for the bytes of metadata as well as for those of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneSizes {
@@ -25,6 +28,8 @@ pub struct ZoneSizes {
 impl ZoneSizes {
     /// For trees without zones.
     pub const NONE: ZoneSizes = ZoneSizes { min: 0, max: 0 };
+    /// No limits: an object gets a zone when it moves while it is large, or has several links.
+    pub const UNLIMITED: ZoneSizes = ZoneSizes { min: 0, max: u64::MAX };
 
     pub(super) fn decode(f: &mut Fields<'_, '_>) -> Result<ZoneSizes, FormatError> {
         let sizes = ZoneSizes { min: f.u64("zone minimum")?, max: f.u64("zone maximum")? };
@@ -44,15 +49,15 @@ impl ZoneSizes {
         ZoneSizes { min: max / 4, max }
     }
 
-    /// The largest zones for a log of this size: an object without a zone moves in one record.
-    pub const fn largest(log_bytes: u64) -> ZoneSizes {
-        ZoneSizes { min: 0, max: log_bytes / 2 }
+    /// The greatest C0 for a log of this size: a zone is merged by a copy, in one record.
+    pub const fn merged_max(log_bytes: u64) -> u64 {
+        let part = log_bytes / 8;
+        if part < MERGED_MAX { part } else { MERGED_MAX }
     }
 
-    /// These sizes, limited to the sizes that a log of this size allows.
+    /// These sizes, with a C0 that a log of this size allows.
     pub fn within(self, log_bytes: u64) -> ZoneSizes {
-        let max = self.max.min(ZoneSizes::largest(log_bytes).max);
-        if max == self.max { self } else { ZoneSizes { min: self.min.min(max / 4), max } }
+        ZoneSizes { min: self.min.min(ZoneSizes::merged_max(log_bytes)), ..self }
     }
 
     /// Whether a zone of these sums is too small.
@@ -68,6 +73,6 @@ impl ZoneSizes {
 
 impl Default for ZoneSizes {
     fn default() -> ZoneSizes {
-        ZoneSizes::of_max(512 << 10)
+        ZoneSizes::UNLIMITED
     }
 }

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::data::data_prefix;
 use super::make::check_named;
+use super::remove::zone_range;
 use super::zones::SmallZone;
 use super::{Draft, Fs, Object, Placed, check_name, decode_value};
 use crate::error::{Error, Refusal, Result};
@@ -246,7 +247,7 @@ impl Fs {
     /// Adds the contents of a file with a zone of their own.
     fn clone_contents(&self, clone: &mut Clone, from: ZoneId, to: ZoneId) -> Result<()> {
         let prefix = |zone| MetaKey::root(zone).encode();
-        let (lo, hi) = (data_key(&prefix(from), 0), data_key(&prefix(from), u64::MAX));
+        let (lo, hi) = zone_range(from);
         if KeyScan::new(TreeId::Data, lo, Some(hi)).next(self.volume.store())?.is_some() {
             let lens = Lens::of_ranges(prefix(to), prefix(from)).expect("two zones are apart");
             clone.draft.clone_range(TreeId::Data, lens.into());
@@ -317,7 +318,7 @@ impl Fs {
 }
 
 /// The clone of everything below a directory, by the prefixes of the keys.
-fn below(from: &Key, to: &Key) -> RangeClone {
+pub(super) fn below(from: &Key, to: &Key) -> RangeClone {
     let lens = Lens::of_ranges(to.clone(), from.clone()).expect("two zones are apart");
     let [first, behind] = [FIRST, BEHIND].map(|byte| Key::copied(&[byte]));
     RangeClone::part(lens, first, Some(behind)).expect("a prefix and one byte are a key")

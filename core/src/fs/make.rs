@@ -197,6 +197,7 @@ impl Fs {
         }
         let mut draft = self.begin()?;
         let now = draft.now;
+        self.detach(object)?;
         let gain = self.make_way_for_reference(directory, name)?;
         let zone = match object.zone() {
             Some(zone) => zone,

@@ -1,11 +1,19 @@
 //! Moves everything under one key to another: attributes and contents of an inode, and everything below a directory.
+//!
+//! What is small is copied. What is large moves to a fresh zone without a copy: a range clone, and a range delete of the
+//! original ([`Fs::detach`]). So only roots of zones, files with data zones and small objects move further.
 
+use super::clones::below;
+use super::draft::whole_blocks;
 use super::numbers::decode_shown;
+use super::remove::MESSAGES_AT_ONCE;
 use super::{Draft, Fs, Object, data};
 use crate::error::{Refusal, Result};
 use crate::format::limits::{KEY_MAX, XATTR_NAME_MAX};
 use crate::format::*;
 use crate::ids::*;
+use crate::tree::KeyScan;
+use crate::tuning::SHARED_LEAVES;
 
 /// Fails if keys are too long at the new place.
 pub(super) fn fits(moved: bool) -> Result<()> {
@@ -15,7 +23,33 @@ pub(super) fn fits(moved: bool) -> Result<()> {
 /// 16 MiB: the most that keys, and attributes without counters, take in addition.
 const MOVED_BESIDES: u64 = 16 << 20;
 
+/// 1/8 of the log: a copied object fits into one record.
+const LOG_PARTS: u64 = 8;
+/// 8 KiB: with tiny leaves a range clone takes more.
+const COPIED_MIN: u64 = 8 << 10;
+
 impl Fs {
+    /// The greatest size of an object that is moved by a copy.
+    pub(super) fn copied_max(&self) -> u64 {
+        let leaf = u64::from(self.volume.store().geometry.leaf_size / SHARED_LEAVES);
+        let log = self.volume.superblock().log_units * BLOCK_SIZE as u64;
+        leaf.max(COPIED_MIN).min(log / LOG_PARTS)
+    }
+
+    /// Gives a large object, or its contents, a zone of its own, so that it can move.
+    pub(super) fn detach(&mut self, object: &Object) -> Result<()> {
+        let (inode, most) = (object.inode(), self.copied_max());
+        let has_zone = object.zone().is_some() || inode.data_zone.is_some();
+        match inode.kind {
+            _ if has_zone => Ok(()),
+            FileType::Directory if inode.sums.meta.max(inode.sums.data) > most => {
+                self.split(object)
+            }
+            FileType::Regular if whole_blocks(inode.size) > most => self.split_file(object),
+            _ => Ok(()),
+        }
+    }
+
     /// Moves everything of an object, except its inode, from its place to `new`. Entries of a directory must move to a zone of the same
     /// lineage. Returns false if keys would be too long there; then the draft must be dropped.
     pub(super) fn relocate(
@@ -28,13 +62,7 @@ impl Fs {
         if new.reach() > KEY_MAX.max(old.reach()) {
             return Ok(false);
         }
-        let xattrs = self.xattrs_at(old)?;
-        if !xattrs.is_empty() {
-            draft.delete_range(TreeId::Metadata, old.xattr_range());
-        }
-        for (name, value) in xattrs {
-            draft.insert(&new.with_xattr(&name), value);
-        }
+        self.relocate_xattrs(draft, old, new)?;
         match object.kind() {
             FileType::Directory => self.relocate_subtree(draft, (old, object.lineage()), new),
             FileType::Regular => {
@@ -47,9 +75,26 @@ impl Fs {
         }
     }
 
+    /// Moves the attributes of an object.
+    pub(super) fn relocate_xattrs(
+        &self,
+        draft: &mut Draft,
+        old: &MetaKey,
+        new: &MetaKey,
+    ) -> Result<()> {
+        let xattrs = self.xattrs_at(old)?;
+        if !xattrs.is_empty() {
+            draft.delete_range(TreeId::Metadata, old.xattr_range());
+        }
+        for (name, value) in xattrs {
+            draft.insert(&new.with_xattr(&name), value);
+        }
+        Ok(())
+    }
+
     /// Limits the bytes that one operation moves, whatever the counters say.
     fn check_moved(&self, place: &MetaKey, moved: u64) -> Result<()> {
-        let most = 2 * self.sizes.max + MOVED_BESIDES;
+        let most = 2 * self.sizes.min.max(self.copied_max()) + MOVED_BESIDES;
         match moved <= most {
             true => Ok(()),
             false => {
@@ -57,6 +102,51 @@ impl Fs {
                 Err(self.damaged(place, "what its counters say", &found))
             }
         }
+    }
+
+    /// Moves everything below a directory without a copy, to a zone that has nothing below its root and inherits the
+    /// lineage.
+    pub(super) fn splice_subtree(
+        &self,
+        draft: &mut Draft,
+        directory: &Object,
+        zone: ZoneId,
+    ) -> Result<()> {
+        let old = directory.place();
+        let (before, after) = (old.below(), MetaKey::root(zone).below());
+        let (lo, hi) = old.subtree_range();
+        for tree in [TreeId::Metadata, TreeId::Data] {
+            let mut keys = KeyScan::new(tree, lo.clone(), Some(hi.clone()));
+            if keys.next(self.volume.store())?.is_some() {
+                draft.clone_range(tree, below(&before, &after));
+                draft.delete_range(tree, (lo.clone(), hi.clone()));
+            }
+        }
+        if directory.inode().sums.apart > 0 {
+            self.change_zones(draft, (lo, hi), directory.lineage(), zone)?;
+        }
+        Ok(())
+    }
+
+    /// Updates the records of all zones that entries of a range name, which move to another zone.
+    fn change_zones(
+        &self,
+        draft: &mut Draft,
+        (lo, hi): (Key, Key),
+        lineage: Lineage,
+        zone: ZoneId,
+    ) -> Result<()> {
+        for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
+            let (key, value) = entry?;
+            let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
+            if place.xattr.is_none() {
+                self.change_zone(draft, decode_shown(&key, &value, lineage)?, zone);
+            }
+            if draft.messages() > MESSAGES_AT_ONCE {
+                return Err(Refusal::TooBig.into());
+            }
+        }
+        Ok(())
     }
 
     fn relocate_subtree(
@@ -125,6 +215,26 @@ impl Fs {
             }
             MetaValue::ZoneRef(_) => {}
         }
+    }
+
+    /// Moves the blocks of a file without a copy, to a zone that has none.
+    pub(super) fn splice_blocks(
+        &self,
+        draft: &mut Draft,
+        file: &Object,
+        zone: ZoneId,
+    ) -> Result<()> {
+        if self.keys_within(file, 0, u64::MAX).next(self.volume.store())?.is_some() {
+            let prefix = Key::new(data::data_prefix(file));
+            let lens = Lens::of_ranges(MetaKey::root(zone).encode(), prefix);
+            // Those that the range delete deletes, so that it drops nodes without a look at them.
+            let rest = |block: u64| Key::copied(&block.to_be_bytes());
+            let part = |lens| RangeClone::part(lens, rest(0), Some(rest(u64::MAX)));
+            let clone = lens.and_then(part).expect("two zones are apart, and blocks have keys");
+            draft.clone_range(TreeId::Data, clone);
+            draft.append_deletes(data::delete_blocks(file, 0));
+        }
+        Ok(())
     }
 
     /// Moves the blocks of a file to the prefix `to`.

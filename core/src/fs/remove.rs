@@ -20,6 +20,7 @@ impl Fs {
         if object.is_directory() {
             return Err(Refusal::IsADirectory.into());
         }
+        self.detach_if_used(&object)?;
         self.unname(&mut draft, directory, name, &object)?;
         self.drop_link(&mut draft, &object)?;
         draft.touch(directory, 0)?;
@@ -229,11 +230,24 @@ impl Fs {
             draft.move_to(object, Placed { zone: object.zone(), up: None });
             return Ok(());
         }
-        let known = object.zone().or(object.inode().data_zone).and_then(|zone| self.is_small(zone));
-        let own = 1 + usize::from(known.is_some_and(|small| small.object.is_some()));
-        match object.handles() > own {
+        match self.is_used(object) {
             true => self.make_orphan(draft, object),
             false => self.vanish(draft, object),
+        }
+    }
+
+    /// Whether an object that is looked up has other handles than this one and internal ones.
+    fn is_used(&self, object: &Object) -> bool {
+        let known = object.zone().or(object.inode().data_zone).and_then(|zone| self.is_small(zone));
+        let own = 1 + usize::from(known.is_some_and(|small| small.object.is_some()));
+        object.handles() > own
+    }
+
+    /// Gives an object that would become an orphan a zone, if it is large.
+    pub(super) fn detach_if_used(&mut self, object: &Object) -> Result<()> {
+        match self.is_used(object) {
+            true => self.detach(object),
+            false => Ok(()),
         }
     }
 
@@ -247,7 +261,11 @@ impl Fs {
             draft.delete_range(TreeId::Metadata, place.xattr_range());
         }
         if inode.kind == FileType::Regular && inode.size > 0 {
-            draft.append_deletes(data::delete_blocks(object, 0));
+            match object.zone().or(inode.data_zone) {
+                // All keys there, whatever nodes they are in.
+                Some(zone) => draft.delete_range(TreeId::Data, zone_range(zone)),
+                None => draft.append_deletes(data::delete_blocks(object, 0)),
+            }
         }
         self.small_moves(draft, object.zone().or(inode.data_zone), None);
         draft.forget(object);
@@ -268,7 +286,7 @@ pub(super) fn is_below(object: &Object, directory: &Object) -> bool {
 }
 
 /// The key range of a zone, in either index.
-fn zone_range(zone: ZoneId) -> (Key, Key) {
+pub(super) fn zone_range(zone: ZoneId) -> (Key, Key) {
     let key = |zone: u64| Key::copied(&zone.to_be_bytes());
     (key(zone.0), key(zone.0.saturating_add(1)))
 }

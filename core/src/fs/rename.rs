@@ -26,8 +26,8 @@ struct Named<'n> {
 }
 
 impl Fs {
-    /// Moves `from`/`name` to `to`/`new_name`. The root of a zone, or a file with a data zone, needs a few messages.
-    /// Any other object is moved with all of its content, at most C1 bytes.
+    /// Moves `from`/`name` to `to`/`new_name`. An object without a zone is copied with all of its content if it is small, and
+    /// gets a zone first if it is large. Any other object needs a few messages.
     pub fn rename(
         &mut self,
         from: &Object,
@@ -63,6 +63,13 @@ impl Fs {
         }
         if let (Over::Exchange, Some(target)) = (over, &target) {
             self.check_outside(from, target)?;
+        }
+        self.detach(&old.object)?;
+        if let Some(target) = &target {
+            match over {
+                Over::Exchange => self.detach(target)?,
+                _ => self.detach_if_used(target)?,
+            }
         }
         let new = target.map(|object| Named { directory: to, name: new_name, object });
         match (over, new) {

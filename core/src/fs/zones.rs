@@ -229,7 +229,14 @@ impl Fs {
         draft.count(&up, Delta::reference() - self.standing(directory)?);
         // The new zone inherits the lineage, so what is stored moves as it is.
         let lineage = directory.lineage();
-        fits(self.relocate(&mut draft, directory, &new)?)?;
+        let sums = directory.inode().sums;
+        match sums.meta.max(sums.data) > self.copied_max() {
+            true => {
+                self.relocate_xattrs(&mut draft, &old, &new)?;
+                self.splice_subtree(&mut draft, directory, zone)?;
+            }
+            false => fits(self.relocate(&mut draft, directory, &new)?)?,
+        }
         draft.insert_reference(&old, (&directory.inode(), zone), lineage);
         let inode = draft.inode(directory);
         inode.parent = Some(Parent { zone: old.zone, name: name.to_vec() });
@@ -272,7 +279,10 @@ impl Fs {
         let zone = self.volume.take_zone()?;
         let mut draft = Draft::new(self.now());
         draft.count(&up, Delta::apart(1) - Delta::data(file.inode().size));
-        self.relocate_blocks(&mut draft, file, &MetaKey::root(zone).encode())?;
+        match whole_blocks(file.inode().size) > self.copied_max() {
+            true => self.splice_blocks(&mut draft, file, zone)?,
+            false => self.relocate_blocks(&mut draft, file, &MetaKey::root(zone).encode())?,
+        }
         draft.inode(file).data_zone = Some(zone);
         self.weigh_file(&mut draft, file, zone, file.inode().size);
         self.commit(Op::SplitZone, draft)

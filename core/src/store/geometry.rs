@@ -88,8 +88,8 @@ impl Geometry {
     }
 }
 
-/// The most bytes that an edge to a child takes in a head.
-const EDGE_MAX: usize = CHILD_BYTES + KEY_MAX;
+/// 2 KiB and 30 bytes: the most that an edge takes in a head, with a pivot and a lens of the longest keys.
+pub(crate) const EDGE_MAX: usize = CHILD_BYTES + 2 * KEY_MAX;
 /// A leaf takes updates in one step until the values that they create have the size of 2 leaves.
 const GROWTH_AT_ONCE: usize = 2;
 /// Height 3: lower trees are taken for as high, so that the reserve for steps does not grow with their levels.

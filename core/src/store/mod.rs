@@ -32,6 +32,7 @@ use crate::tuning::{BUFFERS_SHARE, CHECKED_BYTES, CHECKED_EDITS};
 pub use budget::CacheBudget;
 use cache::Lru;
 pub use cache::{Dirty, Use};
+pub(crate) use geometry::EDGE_MAX;
 pub use geometry::Geometry;
 pub use lost::LostKeys;
 pub use prefetch::Prefetch;

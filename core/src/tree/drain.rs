@@ -82,8 +82,12 @@ impl Drain {
         let is_passed = |at: usize| self.passed.contains(&internal.children()[at].pivot);
         let pending = |at: &usize| internal.pending(*at) > 0 && !is_passed(*at);
         for at in (0..internal.children().len()).filter(pending) {
-            // A copy of a shared child frees nothing.
-            if store.is_shared(internal, at)? && !internal.is_pruned(at) {
+            // A copy of a child with several edges frees nothing.
+            let id = internal.children()[at].id;
+            if store.is_shared(internal, at)?
+                && store.references(id)? > 1
+                && !internal.is_pruned(at)
+            {
                 continue;
             }
             let is_meant = match self.what {
@@ -360,7 +364,7 @@ impl Touched<'_> {
         }
         let more = if is_dirty { growth } else { pending + growth };
         match self.store.is_shared(internal, at)? {
-            true => self.copied(&child, more),
+            true => self.copied(internal, at, &child, more)?,
             false => self.add(&child, more),
         }
         self.pieces(pending + growth);
@@ -383,7 +387,7 @@ impl Touched<'_> {
                 let node = self.path(site)?;
                 if let Node::Internal(internal) = &*node {
                     let child = self.store.child(internal, *at)?;
-                    self.copied(&child, 0);
+                    self.copied(internal, *at, &child, 0)?;
                 }
             }
             CarveStep::Divide(site) => {
@@ -395,13 +399,20 @@ impl Touched<'_> {
     }
 
     /// Adds the copy of a shared child, `more` bytes longer, and the table entries of its children, one page each. The
-    /// old node does not become free, and may itself be dirty.
-    fn copied(&mut self, child: &Node, more: usize) {
-        self.need.dirty.nodes += child.internal().map_or(0, |child| child.children().len() as u64);
-        self.need.copied += child.inflow();
-        self.need.is_kept = true;
+    /// old node does not become free if it has other edges, and may itself be dirty. An internal node that is alone behind
+    /// a lens becomes longer: its edges get one.
+    fn copied(&mut self, parent: &Internal, at: usize, child: &Node, more: usize) -> Result<()> {
+        let lens = parent.children()[at].lens.as_ref().map_or(0, |lens| lens.from().len());
+        let children = child.internal().map_or(0, |child| child.children().len());
+        let is_alone = self.store.references(child.id())? == 1;
+        self.need.dirty.nodes += children as u64;
+        if !is_alone {
+            self.need.copied += child.inflow();
+        }
+        self.need.is_kept |= !is_alone || self.store.is_held(child);
         self.written(child);
-        self.longer(more);
+        self.longer(more + children * lens);
+        Ok(())
     }
 
     /// Adds the nodes that splits create when a leaf receives `taken` bytes

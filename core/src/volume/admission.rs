@@ -20,7 +20,7 @@ use super::commit::{Draft, Durability};
 use super::reserve::*;
 use super::trees::Trees;
 use crate::error::Result;
-use crate::format::{Growth, Inflow, Key, Op, RecordMessage, limits};
+use crate::format::{Bounds, Growth, Inflow, Key, Op, RecordMessage, clones, limits};
 use crate::ids::*;
 use crate::space::Need;
 use crate::store::Dirty;
@@ -140,24 +140,38 @@ impl Volume {
 
     /// Whether an operation leaves no more bytes of entries than before, except for a longer name. Reads the entries
     /// that it changes.
-    fn keeps(&self, draft: &Draft) -> Result<bool> {
+    pub(super) fn keeps(&self, draft: &Draft) -> Result<bool> {
         if draft.room.bytes > KEEPS_MAX {
             return Ok(false);
         }
+        let messages = &draft.ordered.messages;
+        // What is cloned, and then deleted where it was, has moved.
+        let moved: Vec<(TreeId, Bounds)> =
+            clones(messages).map(|(tree, clone)| (tree, clone.source())).collect();
+        let mut left = moved.len();
         let mut balance = if draft.op == Op::Rename { -(limits::NAME_MAX as i64) } else { 0 };
-        for message in &draft.ordered.messages {
+        for message in messages {
             balance += match message {
                 RecordMessage::Point(tree, key, action) => {
                     let before = self.get(*tree, key)?.map(|value| value.len());
                     gain(key, before, action)
                 }
+                RecordMessage::RangeDelete(tree, lo, hi)
+                    if moved.iter().any(|(of, source)| {
+                        of == tree && *lo <= source.lo && source.hi.as_ref() == Some(hi)
+                    }) =>
+                {
+                    left = left.saturating_sub(1);
+                    0
+                }
                 RecordMessage::RangeDelete(tree, lo, hi) => {
                     -(self.bytes_within(*tree, lo, hi, draft.room.bytes)? as i64)
                 }
-                RecordMessage::Clone(..) | RecordMessage::Unbound(..) => return Ok(false),
+                RecordMessage::Clone(..) => 0,
+                RecordMessage::Unbound(..) => return Ok(false),
             };
         }
-        Ok(balance <= 0)
+        Ok(balance <= 0 && left == 0)
     }
 
     /// The bytes of entries within `[lo, hi)`; above `most`, some number greater than that.

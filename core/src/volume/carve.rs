@@ -12,6 +12,16 @@ use crate::ids::*;
 /// node may have is for leaves that are split meanwhile.
 const CARVED_CHILDREN_MAX: usize = 768;
 
+/// What a carve is for.
+#[derive(Clone, Copy)]
+pub(super) enum CarvedFor {
+    /// An operation, with what it may use of the reserve for deletes.
+    Operation(Claim),
+    /// The replay of a record, whose group these groups continue. The reserve was whole when the record was written; the
+    /// replay may use it.
+    Replay(Continued),
+}
+
 impl Volume {
     /// Makes keys boundaries of nodes at every height below the roots, and keeps them so until [`Volume::end_carve`].
     /// Changes no content. Fails if there is no space for a step, or if a node on the way cannot be read; then the keys
@@ -21,25 +31,24 @@ impl Volume {
         for (tree, key) in keys {
             self.trees.wait_mut().balance.carve(*tree, key);
         }
-        self.finish_carve(Continued::Afresh)
+        self.finish_carve(CarvedFor::Operation(Claim::Takes))
     }
 
     /// Makes the ends of pairs of ranges boundaries of nodes below some height, and flushes what is pending for the ranges
     /// into those nodes. Returns the height of each pair; a node of this height has each of its ranges as consecutive
-    /// children. No two ranges overlap. A checkpoint for the space of a step is continued by the groups that `continued`
-    /// says.
+    /// children. No two ranges overlap.
     pub(super) fn carve_apart(
         &mut self,
         pairs: &[(TreeId, [Bounds; 2])],
-        continued: Continued,
+        purpose: CarvedFor,
     ) -> Result<Vec<Height>> {
         let Trees { store, balance, .. } = self.trees.wait_mut();
         let heights = pairs.iter().map(|(tree, ranges)| balance.carve_apart(store, *tree, ranges));
         let heights = heights.collect::<Result<_>>()?;
-        self.finish_carve(continued).map(|()| heights)
+        self.finish_carve(purpose).map(|()| heights)
     }
 
-    fn finish_carve(&mut self, continued: Continued) -> Result<()> {
+    fn finish_carve(&mut self, purpose: CarvedFor) -> Result<()> {
         // A node that is kept wide gets a child for each cut, and must not get more than the format allows.
         let Trees { store, balance, .. } = self.trees.wait();
         let (fanout, cuts) = (store.geometry.fanout, balance.cuts());
@@ -50,7 +59,7 @@ impl Volume {
             );
             return Err(Error::Unsupported(text));
         }
-        let carved = self.carve_all(continued);
+        let carved = self.carve_all(purpose);
         if carved.is_err() {
             self.end_carve();
         }
@@ -68,12 +77,11 @@ impl Volume {
         self.trees.wait_mut().balance.end_carve();
     }
 
-    fn carve_all(&mut self, continued: Continued) -> Result<()> {
+    fn carve_all(&mut self, purpose: CarvedFor) -> Result<()> {
         while !self.trees.wait().is_carved()? {
-            let has_room = match continued {
-                Continued::Afresh => self.has_room_for_next(Claim::Takes)?,
-                // The reserve was whole when the record was written; the replay may use it.
-                Continued::Replay { .. } => {
+            let has_room = match purpose {
+                CarvedFor::Operation(claim) => self.has_room_for_next(claim)?,
+                CarvedFor::Replay(_) => {
                     let Trees { store, balance, .. } = self.trees.wait();
                     store.space.has(store.checkpoint_need_with(balance.next_need(store)?.dirty))
                 }
@@ -81,34 +89,36 @@ impl Volume {
             if has_room {
                 self.counters.carved += 1;
                 self.trees.wait_mut().step()?;
-            } else if !self.checkpoint_before(continued)? {
+            } else if !self.checkpoint_in_carve(purpose)? {
                 return Err(self.no_space(1));
             }
         }
         Ok(())
     }
 
-    /// Makes a checkpoint that frees space, continued by these groups. Returns whether it did.
-    pub(super) fn checkpoint_before(&mut self, continued: Continued) -> Result<bool> {
-        match continued {
-            Continued::Afresh if self.is_logged() && self.gains_by_checkpoint() => {
-                self.checkpoint()?;
+    /// Makes a checkpoint that frees space. Returns whether it did.
+    fn checkpoint_in_carve(&mut self, purpose: CarvedFor) -> Result<bool> {
+        match purpose {
+            CarvedFor::Operation(_) if self.is_logged() && self.gains_by_checkpoint() => {
+                self.counters.for_space += 1;
+                self.checkpoint().map(|()| true)
             }
-            Continued::Afresh => return Ok(false),
-            Continued::Replay { .. } => {
-                let store = &self.trees.wait().store;
-                let (free, is_dirty) = (store.space.free_blocks(), store.dirty_bytes() > 0);
-                // One for what is dirty, and two that free what it replaced.
-                for _ in 0..3 {
-                    self.write_checkpoint(continued)?;
-                }
-                if !is_dirty && self.trees.wait().store.space.free_blocks() <= free {
-                    return Ok(false);
-                }
-            }
+            CarvedFor::Operation(_) => Ok(false),
+            CarvedFor::Replay(before) => self.checkpoint_before(before),
         }
-        self.counters.for_space += 1;
-        Ok(true)
+    }
+
+    /// Makes checkpoints that free space, continued by groups of the log that is being replayed. Returns whether they did.
+    pub(super) fn checkpoint_before(&mut self, continued: Continued) -> Result<bool> {
+        let store = &self.trees.wait().store;
+        let (free, is_dirty) = (store.space.free_blocks(), store.dirty_bytes() > 0);
+        // One for what is dirty, and two that free what it replaced.
+        for _ in 0..3 {
+            self.write_checkpoint(continued)?;
+        }
+        let gains = is_dirty || self.trees.wait().store.space.free_blocks() > free;
+        self.counters.for_space += u64::from(gains);
+        Ok(gains)
     }
 }
 

@@ -88,9 +88,7 @@ pub(super) fn kept_for(store: &Store, image_blocks: u64, claim: Claim) -> Need {
 
 /// As [`kept_for`], after a step that copies messages with this inflow.
 pub(super) fn kept_after(store: &Store, image_blocks: u64, claim: Claim, copied: Inflow) -> Need {
-    let path = path_need(store.geometry, image_blocks, store.height());
-    // An edge with a lens may be twice as long, and so may be the path.
-    let steps = if store.table.shares() { path + path } else { path };
+    let steps = path_need(store.geometry, image_blocks, store.height());
     let reserve = reserve_for_deletes(store.geometry, image_blocks);
     let deletes = match claim {
         Claim::Takes => reserve,

@@ -120,13 +120,16 @@ impl Event<'_> {
     /// The paths that the record concerns, each once: names that were made or removed, or else changed objects. An
     /// object that became an orphan is listed only under its last name.
     pub fn paths(&self) -> Vec<Vec<u8>> {
-        let Some(rank) = self.touched.iter().map(|touched| touched.act.rank()).min() else {
-            return Vec::new();
+        // An object that gets a zone of its own keeps its name.
+        let rank_of = |touched: &Touched| match (self.record.op, &touched.act) {
+            (Op::SplitZone, Act::Clone) => Act::Count.rank(),
+            (_, act) => act.rank(),
         };
+        let Some(rank) = self.touched.iter().map(rank_of).min() else { return Vec::new() };
         let is_orphan = |touched: &Touched| {
             touched.place.as_ref().is_some_and(|place| place.zone == ORPHAN_ZONE)
         };
-        let named = self.touched.iter().filter(|touched| touched.act.rank() == rank);
+        let named = self.touched.iter().filter(|touched| rank_of(touched) == rank);
         let only_orphans = named.clone().all(is_orphan);
         let mut known = HashSet::new();
         let named = named.filter(|touched| only_orphans || !is_orphan(touched));

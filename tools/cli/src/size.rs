@@ -62,6 +62,16 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("the size {text:?} is too large; expected less than 2^64 bytes"))
 }
 
+/// A limit; the greatest number stands for none.
+pub fn limit(bytes: u64) -> Option<u64> {
+    (bytes < u64::MAX).then_some(bytes)
+}
+
+/// Formats a limit for display.
+pub fn human_limit(bytes: u64) -> String {
+    limit(bytes).map_or("no limit".into(), human)
+}
+
 /// Formats a size for display, with one decimal rounded to nearest: `1.5 MiB`. An exact multiple has no decimal:
 /// `1 MiB` is exact, `1.0 MiB` is rounded.
 pub fn human(bytes: u64) -> String {

@@ -1,6 +1,6 @@
 //! All zones, with their sizes relative to the limits.
 
-use betr_cli::size::human;
+use betr_cli::size::{human, human_limit, limit};
 use betr_cli::volume::failure;
 use betr_cli::{Failure, Io, json};
 use betr_core::format::ZoneSizes;
@@ -19,8 +19,8 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
     let at_image = |error: betr_core::Error| failure(&image.path, Some(&image.device), &error);
     let fs = image.replayed(output, io)?;
     let sizes = fs.zone_sizes();
-    let text = format!("zones of {} to {}", human(sizes.min), human(sizes.max));
-    output.line(io, text, || json!({ "min": sizes.min, "max": sizes.max }))?;
+    let text = format!("zones of {} to {}", human(sizes.min), human_limit(sizes.max));
+    output.line(io, text, || json!({ "min": sizes.min, "max": limit(sizes.max) }))?;
     let zones = fs.zones().map_err(at_image)?;
     // Numbers in clones of directories are long.
     let width = zones.iter().map(|zone| zone.ino.to_string().len()).max().unwrap_or(0).max(7);

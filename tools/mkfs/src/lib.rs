@@ -76,8 +76,8 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     basement_size: Option<u64>,
     /// Directories and files that grow beyond C1 become zones of their own, and zones that fall below C0 are
-    /// merged again. 0 makes everything a zone; "inf" only what one operation could not move, half of the log, and
-    /// what has several links [default: 512K or what the log allows, and a quarter of C1]
+    /// merged again. 0 makes everything a zone; "inf" only what moves while it is large, and what has several links
+    /// [default: inf; C0 is a quarter of C1, at most 1 MiB and 1/8 of the log]
     #[arg(long, value_name = "C1[,C0]", value_parser = zone_sizes)]
     zone_size: Option<ZoneSizes>,
     /// The size of the log [default: 1/64 of the image]
@@ -115,7 +115,7 @@ fn zone_sizes(text: &str) -> Result<ZoneSizes, String> {
         None => (text, None),
     };
     let of_max = match max {
-        "inf" => ZoneSizes { min: 0, max: u64::MAX },
+        "inf" => ZoneSizes::UNLIMITED,
         max => ZoneSizes::of_max(parse_size(max)?),
     };
     let sizes = ZoneSizes { min: min.unwrap_or(of_max.min), ..of_max };
@@ -238,12 +238,13 @@ fn plan(args: &Args, bytes: u64) -> Result<Plan, Failure> {
     let refuse =
         |error: betr_core::Error| Failure::failed(format!("{}: {error}", show::path(&args.image)));
     Layout::new(bytes, log_bytes).map_err(refuse)?;
-    let zones = args.zone_size.unwrap_or_default().within(log_bytes);
-    let asked = args.zone_size.map_or(0, |sizes| sizes.max);
-    if asked != u64::MAX && asked > zones.max {
+    let asked = args.zone_size.unwrap_or_default();
+    let zones = asked.within(log_bytes);
+    let is_implied = asked.min == ZoneSizes::of_max(asked.max).min;
+    if zones != asked && !is_implied {
         return Err(Failure::usage(format!(
-            "--zone-size is {asked} bytes, and half of the log {}: make the log larger (--log-size)",
-            zones.max
+            "C0 is {} bytes, and only zones of up to {} bytes can be merged with this log (--log-size)",
+            asked.min, zones.min
         )));
     }
     let options = ImportOptions { epoch, owners: args.owners.owners() };
@@ -299,7 +300,7 @@ fn show(
             "bytes": plan.bytes,
             "log_bytes": plan.log_bytes,
             "zone_min": plan.zones.min,
-            "zone_max": plan.zones.max,
+            "zone_max": betr_cli::size::limit(plan.zones.max),
             "node_size": geometry.node_size,
             "leaf_size": geometry.leaf_size,
             "basement_size": geometry.basement_size,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use betr_cli::Failure;
 use betr_core::address::Address;
 use betr_core::device::{Device, MemoryDevice};
-use betr_core::format::{FileType, ZoneSizes};
+use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New};
 use betr_core::ids::{Time, TreeId};
 use betr_core::store::Geometry;
@@ -173,7 +173,7 @@ fn steps() -> std::result::Result<[Step; STEPS], Failure> {
             6,
             Screen::Zones,
             &Spot::Image,
-            "Keys are paths within a zone, so that a directory lies together. A zone that grows beyond C1 is split: part of it becomes a zone of its own, referred to from the one above, and a rename of it moves nothing else. Small ones are merged again.",
+            "Keys are paths within a zone, so that a directory lies together. A directory that moves while it is large becomes a zone of its own, referred to from the one above, and later renames of it change that reference alone.",
         ),
         step(
             "where everything is",
@@ -209,7 +209,6 @@ pub(crate) fn states() -> Result<Vec<Vec<u8>>> {
             basement_size: 4096,
             fanout: 8,
         },
-        zones: ZoneSizes { min: 64 << 10, max: 512 << 10 },
         ..CreateOptions::new(*b"betr guided tour", device.len(), nonces)
     };
     let clock = |mut secs: i64| {
@@ -231,7 +230,8 @@ pub(crate) fn states() -> Result<Vec<Vec<u8>>> {
         fs.write(&object, 0, &Bytes::from(vec![b'a'; bytes]))?;
         Ok::<_, Error>(object)
     };
-    let docs = fs.make(&root, b"docs", New::of(FileType::Directory, attributes))?;
+    let zoned = || New { zone: true, ..New::of(FileType::Directory, attributes) };
+    let docs = fs.make(&root, b"docs", zoned())?;
     let notes = file(&mut fs, &docs, "notes", 40_000)?;
     let mut all = vec![notes.clone()];
     for number in 0..7 {
@@ -274,7 +274,7 @@ pub(crate) fn states() -> Result<Vec<Vec<u8>>> {
     fs.write(&big, 0, &Bytes::from(vec![b'z'; 64 << 10]))?;
     fs.volume_mut().sync()?;
     states.push(device.snapshot());
-    let many = fs.make(&root, b"many", New::of(FileType::Directory, attributes))?;
+    let many = fs.make(&root, b"many", zoned())?;
     for number in 0..150 {
         let below = fs.make(
             &many,

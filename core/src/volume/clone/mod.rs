@@ -11,22 +11,22 @@
 
 use std::collections::BTreeMap;
 
+use super::carve::CarvedFor;
 use super::checkpoint::Continued;
 use super::commit::{Draft, Durability};
-use super::reserve::{Claim, path_need};
+use super::reserve::{Claim, usual_step_need};
 use super::trees::Trees;
 use super::{Access, Volume};
 use crate::error::{Error, Result};
-use crate::format::limits::{FANOUT, KEY_MAX};
-use crate::format::{CHILD_BYTES, Features, RangeClone, Record, are_apart, clones};
+use crate::format::limits::FANOUT;
+use crate::format::{Features, RangeClone, Record, are_apart, clones};
 use crate::ids::*;
 use crate::space::Need;
+use crate::store::{Dirty, EDGE_MAX};
 use crate::tree::{self, Scan, Spliced};
 
 /// 1,024 children: the limit of a node in the format.
 const CHILDREN_MAX: usize = *FANOUT.end() as usize;
-/// 2 KiB and 30 bytes: the most that an edge takes, with a pivot and a lens of the longest keys.
-const EDGE_BYTES_MAX: usize = CHILD_BYTES + 2 * KEY_MAX;
 /// 4 carves: a checkpoint for space may take a boundary away again, by dropping nodes whose keys are deleted.
 const CARVES_MAX: usize = 4;
 
@@ -49,13 +49,24 @@ impl Volume {
         self.end_group()?;
         // Nodes that an earlier clone or a carve has left wide are divided first.
         self.make_steps(Claim::Takes)?;
-        self.carve_clones(&wanted, Continued::Afresh, |volume, need| {
-            volume.admit(draft, need)?;
-            match &draft.durability {
-                Durability::Logged(form) => volume.make_log_room(form),
-                Durability::Unlogged | Durability::Whole => Ok(()),
+        loop {
+            let claim = draft.claim;
+            let store = &self.trees.wait().store;
+            self.find_room(usual_step_need(store, self.superblock.image_blocks), claim)?;
+            let carved = self.carve_clones(&wanted, CarvedFor::Operation(claim), |volume, need| {
+                volume.admit(draft, need)?;
+                match &draft.durability {
+                    Durability::Logged(form) => volume.make_log_room(form),
+                    Durability::Unlogged | Durability::Whole => Ok(()),
+                }
+            });
+            match carved {
+                Err(Error::NoSpace { .. }) if claim == Claim::Takes && self.keeps(draft)? => {
+                    draft.claim = Claim::Keeps;
+                }
+                carved => return carved,
             }
-        })
+        }
     }
 
     /// Refuses clones that cannot be made.
@@ -79,11 +90,11 @@ impl Volume {
     fn carve_clones(
         &mut self,
         wanted: &[(TreeId, RangeClone)],
-        continued: Continued,
+        purpose: CarvedFor,
         mut find_room: impl FnMut(&mut Volume, Need) -> Result<()>,
     ) -> Result<Vec<Splice>> {
         for _ in 0..CARVES_MAX {
-            let carved = self.carve_once(wanted, continued).and_then(|splices| {
+            let carved = self.carve_once(wanted, purpose).and_then(|splices| {
                 let need = self.check_splices(&splices)?;
                 find_room(self, need)?;
                 Ok((splices, self.trees.wait().is_carved()?))
@@ -103,11 +114,11 @@ impl Volume {
     fn carve_once(
         &mut self,
         wanted: &[(TreeId, RangeClone)],
-        continued: Continued,
+        purpose: CarvedFor,
     ) -> Result<Vec<Splice>> {
         let ranges = |clone: &RangeClone| [clone.source(), clone.destination()];
         let pairs: Vec<_> = wanted.iter().map(|(tree, clone)| (*tree, ranges(clone))).collect();
-        let heights = self.carve_apart(&pairs, continued)?;
+        let heights = self.carve_apart(&pairs, purpose)?;
         let splices = wanted.iter().zip(heights).map(|((tree, clone), height)| Splice {
             tree: *tree,
             height,
@@ -132,12 +143,8 @@ impl Volume {
                 None => drop(nodes.insert(spliced.node, spliced)),
             }
         }
-        // The first clone of a volume makes the reserve for steps larger.
-        let mut need = match store.table.shares() {
-            true => Need::default(),
-            false => path_need(store.geometry, self.superblock.image_blocks, store.height()),
-        };
-        for Spliced { children, dropped, added, .. } in nodes.into_values() {
+        let mut more = Dirty::default();
+        for Spliced { node, children, dropped, added } in nodes.into_values() {
             let most = (children + added).saturating_sub(dropped);
             if most > CHILDREN_MAX {
                 let text = format!(
@@ -145,12 +152,16 @@ impl Volume {
                 );
                 return Err(Error::Unsupported(text));
             }
-            let node =
-                Need::of_image(store.geometry.internal_bytes_max(self.superblock.image_blocks));
-            let blocks = Need::of_blocks(2 * (added + most) as u64);
-            need = need + node + Need::of_image(most * EDGE_BYTES_MAX) + blocks;
+            more.need = more.need + Need::of_image(added * EDGE_MAX);
+            if !store.is_dirty(node) {
+                let basement = store.geometry.basement_size as usize;
+                more.need = more.need + store.node(node)?.need_when_changed(basement);
+            }
+            more.nodes += (1 + added + dropped) as u64;
+            more.internals += 1;
         }
-        Ok(need)
+        let (with, without) = (store.checkpoint_need_with(more), store.checkpoint_need());
+        Ok(Need { blocks: with.blocks - without.blocks, maps: with.maps - without.maps })
     }
 
     /// Adds the edges of carved clones, and ends the carve.
@@ -176,7 +187,7 @@ impl Volume {
             return Ok(());
         }
         // When the record was written there was space for all this besides the reserve, which the replay may use.
-        let carved = self.carve_clones(&wanted, before, |volume, need| {
+        let carved = self.carve_clones(&wanted, CarvedFor::Replay(before), |volume, need| {
             let has_room = |volume: &Volume| {
                 let store = &volume.trees.wait().store;
                 store.space.has(store.checkpoint_need() + need)

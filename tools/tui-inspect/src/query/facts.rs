@@ -124,7 +124,7 @@ pub(super) fn facts(image: &Image) -> Result<Sheet, String> {
     rows.push(fact("basement", human(superblock.basement_size.into())));
     rows.push(fact("fanout", superblock.fanout.to_string()));
     let zones = superblock.zones;
-    rows.push(fact("zones", format!("{} to {}", human(zones.min), human(zones.max))));
+    rows.push(fact("zones", format!("{} to {}", human(zones.min), size::human_limit(zones.max))));
     let log = superblock.log_start.byte();
     let state = if image.is_dirty {
         Cell::new(Role::Warn, "holds records")

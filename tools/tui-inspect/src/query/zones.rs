@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use betr_cli::size::{human, human_limit};
 use betr_core::address::Address;
 use betr_core::format::ZoneSizes;
 use betr_core::fs::{ORPHAN_ZONE, Zone, ZoneKind, zone_path};
@@ -33,12 +34,11 @@ pub(super) fn zones(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> {
             column("", 9),
             rest("path"),
         ];
-        let human = betr_cli::size::human;
         let title = format!(
             "{} zones of {} to {}",
             number(zones.len() as u64),
             human(sizes.min),
-            human(sizes.max)
+            human_limit(sizes.max)
         );
         Ok(Sheet::new(title, columns, rows))
     })
@@ -138,8 +138,7 @@ pub(super) fn zone(image: &Image, id: ZoneId, work: &Arc<Work>) -> Result<Sheet,
             };
             rows.push(fact(name, cell));
         }
-        let human = betr_cli::size::human;
-        rows.push(fact("may hold", format!("{} to {}", human(sizes.min), human(sizes.max))));
+        rows.push(fact("may hold", format!("{} to {}", human(sizes.min), human_limit(sizes.max))));
         let below = zones.iter().filter(|other| other.above == Some(id));
         for other in below.take(100) {
             let cell = Cell::new(Role::Link, format!("{}  {}", other.id, printable(&other.path)));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use betr_cli::size::human;
+use betr_cli::size::{human, human_limit, limit};
 use betr_cli::{Failure, Io, json, show, time};
 use betr_core::Place;
 use betr_core::format::{HoldsRoot, Identity, Superblock, limits};
@@ -91,7 +91,7 @@ pub(super) fn text(path: &Path, volume: &Volume, io: &mut Io) -> Result<(), Fail
         ("Basements", human(superblock.basement_size.into())),
         ("Fanout", superblock.fanout.to_string()),
         ("Zones C0", human(superblock.zones.min)),
-        ("Zones C1", human(superblock.zones.max)),
+        ("Zones C1", human_limit(superblock.zones.max)),
         ("Epoch", superblock.birth.epoch.0.to_string()),
         ("Checkpoint", time::format_utc(wall.secs, wall.nanos)),
         ("Root hash", superblock.table.page.hash.to_string()),
@@ -148,7 +148,7 @@ pub(super) fn document(path: &Path, volume: &Volume) -> Value {
         "basement_size": superblock.basement_size,
         "fanout": superblock.fanout,
         "zone_min": superblock.zones.min,
-        "zone_max": superblock.zones.max,
+        "zone_max": limit(superblock.zones.max),
         "epoch": superblock.birth.epoch.0,
         "checkpoint_time": time::format_utc(superblock.wall.secs, superblock.wall.nanos),
         "root_hash": superblock.table.page.hash.to_string(),

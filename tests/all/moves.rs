@@ -1,0 +1,201 @@
+//! Moves of large objects take what they take, whatever the size: a range clone and a range delete, in one record.
+
+use std::sync::Arc;
+
+use betr_core::check::{CheckOptions, check};
+use betr_core::device::{Device, MemoryDevice};
+use betr_core::disk::IoCounts;
+use betr_core::format::{FileType, Op, ZoneSizes};
+use betr_core::fs::{Attributes, Fs, New, Object, Over};
+use betr_core::ids::Time;
+use betr_core::store::Geometry;
+use betr_core::volume::{CreateOptions, Mode, OpenOptions, Volume};
+use betr_tests::{Random, clock, nonces, since};
+use bytes::Bytes;
+
+const MIB: usize = 1 << 20;
+
+/// A volume with nodes of the usual size and zones without limits.
+fn usual(mib: u64) -> (Arc<dyn Device>, Fs) {
+    let bytes = mib << 20;
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes));
+    let options = CreateOptions {
+        geometry: Geometry::new(4 << 20, 4096),
+        zones: ZoneSizes::UNLIMITED,
+        ..CreateOptions::new(*b"test volume uuid", bytes, nonces(1))
+    };
+    let volume = Volume::create(device.clone(), options).unwrap();
+    let at = Attributes::at(Time::default());
+    Fs::format(volume, clock(0), at).unwrap().checkpoint().unwrap();
+    let fs = reopened(&device, 2);
+    (device, fs)
+}
+
+fn reopened(device: &Arc<dyn Device>, seed: u64) -> Fs {
+    let options = OpenOptions::new(Mode::ReadWrite, nonces(seed << 32));
+    Fs::open(Volume::open(device.clone(), options).unwrap().0, clock(1000))
+}
+
+fn make(fs: &mut Fs, directory: &Object, name: &str, kind: FileType) -> Object {
+    let new = New::of(kind, Attributes::at(Time::default()));
+    fs.make(directory, name.as_bytes(), new).unwrap()
+}
+
+/// A file of random bytes, which follow from its length.
+fn file(fs: &mut Fs, directory: &Object, name: &str, len: usize) -> Object {
+    let file = make(fs, directory, name, FileType::Regular);
+    for (at, piece) in contents(len).chunks(MIB).enumerate() {
+        fs.write(&file, (at * MIB) as u64, &Bytes::copy_from_slice(piece)).unwrap();
+    }
+    file
+}
+
+fn contents(len: usize) -> Vec<u8> {
+    Random::new(len as u64).bytes(len)
+}
+
+fn assert_sound(device: &Arc<dyn Device>) {
+    let report = check(device, CheckOptions::ALL, &mut ());
+    assert!(report.is_clean(), "{:?}", report.findings.first());
+}
+
+/// What an operation and a sync ask of the device.
+fn counted(fs: &mut Fs, act: impl FnOnce(&mut Fs)) -> IoCounts {
+    // The first group of an epoch has a fence before it.
+    let root = fs.root().unwrap();
+    make(fs, &root, "before", FileType::Fifo);
+    fs.volume_mut().sync().unwrap();
+    fs.unlink(&root, b"before").unwrap();
+    fs.volume_mut().sync().unwrap();
+    let before = fs.volume().io_counts();
+    act(fs);
+    fs.volume_mut().sync().unwrap();
+    since(fs, before)
+}
+
+#[test]
+fn a_rename_of_whatever_size_is_one_write() {
+    for kind in [FileType::Regular, FileType::Directory] {
+        for mib in [1, 4, 16, 64] {
+            let (device, mut fs) = usual(512);
+            let root = fs.root().unwrap();
+            let from = make(&mut fs, &root, "from", FileType::Directory);
+            let to = make(&mut fs, &root, "to", FileType::Directory);
+            file(&mut fs, &from, "before", 20_000);
+            if kind == FileType::Directory {
+                let large = make(&mut fs, &from, "large", FileType::Directory);
+                for number in 0..mib * 8 {
+                    file(&mut fs, &large, &format!("file {number:04}"), MIB / 8);
+                }
+            } else {
+                file(&mut fs, &from, "large", mib * MIB);
+            }
+            file(&mut fs, &from, "later", 20_000);
+            fs.checkpoint().unwrap();
+            fs.keep_trail();
+            let moved = counted(&mut fs, |fs| {
+                fs.rename(&from, b"large", &to, b"moved", Over::Replace).unwrap();
+            });
+            let what = format!("{kind:?} of {mib} MiB: {moved:?}");
+            assert_eq!((moved.writes, moved.flushes, moved.reads), (1, 1, 0), "{what}");
+            assert!(moved.written_bytes <= 8 << 10, "{what}");
+            let ops: Vec<Op> = fs.take_trail().into_iter().map(|(op, _)| op).collect();
+            assert!(ops.ends_with(&[Op::SplitZone, Op::Rename]), "{ops:?}");
+            // From now on it has a zone.
+            let again = counted(&mut fs, |fs| {
+                fs.rename(&to, b"moved", &from, b"back", Over::Replace).unwrap();
+            });
+            assert_eq!((again.writes, again.flushes, again.reads), (1, 1, 0), "{again:?}");
+            assert_eq!(fs.take_trail().last().unwrap().0, Op::Rename);
+            let back = fs.lookup(&from, b"back").unwrap();
+            match kind {
+                FileType::Directory => {
+                    assert_eq!(fs.list(&back).unwrap().len(), mib * 8);
+                    let last = fs.lookup(&back, format!("file {:04}", mib * 8 - 1).as_bytes());
+                    assert!(fs.read(&last.unwrap(), 0, MIB).unwrap() == contents(MIB / 8));
+                }
+                _ => assert!(fs.read(&back, 0, 1 << 30).unwrap() == contents(mib * MIB)),
+            }
+            drop((root, from, to, back, fs));
+            let mut fs = reopened(&device, 3);
+            fs.checkpoint().unwrap();
+            drop(fs);
+            assert_sound(&device);
+        }
+    }
+}
+
+/// Files that are linked, replaced or removed while they are open, and directories with links, zones and attributes.
+#[test]
+fn what_moves_takes_all_along_and_leaves_nothing_behind() {
+    let (device, mut fs) = usual(256);
+    let root = fs.root().unwrap();
+    let free = |fs: &mut Fs| {
+        for _ in 0..3 {
+            fs.volume_mut().drain().unwrap();
+            fs.checkpoint().unwrap();
+        }
+        fs.volume().blocks().unwrap().free
+    };
+    let before = free(&mut fs);
+    let len = 3 * MIB;
+    let open = file(&mut fs, &root, "open", len);
+    fs.set_xattrs(&open, &[(b"user.note".to_vec(), vec![7; 40])]).unwrap();
+    fs.unlink(&root, b"open").unwrap();
+    assert!(fs.read(&open, 0, 1 << 30).unwrap() == contents(len), "an orphan keeps its contents");
+
+    let linked = file(&mut fs, &root, "linked", len + 1);
+    fs.link(&linked, &root, b"another name").unwrap();
+    let replaced = file(&mut fs, &root, "replaced", len + 2);
+    file(&mut fs, &root, "new", len + 3);
+    fs.rename(&root, b"new", &root, b"replaced", Over::Replace).unwrap();
+    assert!(fs.read(&replaced, 0, 1 << 30).unwrap() == contents(len + 2));
+    let there = fs.lookup(&root, b"replaced").unwrap();
+    assert!(fs.read(&there, 0, 1 << 30).unwrap() == contents(len + 3));
+
+    let tree = make(&mut fs, &root, "tree", FileType::Directory);
+    fs.set_xattrs(&tree, &[(b"user.note".to_vec(), vec![8; 40])]).unwrap();
+    let inner = make(&mut fs, &tree, "inner", FileType::Directory);
+    for number in 0..20 {
+        file(&mut fs, &inner, &format!("{number}"), 100_000 + number);
+    }
+    fs.link(&linked, &inner, b"third name").unwrap();
+    let other = make(&mut fs, &root, "other", FileType::Directory);
+    fs.rename(&root, b"another name", &other, b"another name", Over::Replace).unwrap();
+    // First the directory below, so that the one above has a reference.
+    for (from, name, to) in [(&tree, &b"inner"[..], &other), (&other, b"inner", &tree)] {
+        fs.rename(from, name, to, name, Over::Replace).unwrap();
+    }
+    for number in 20..40 {
+        file(&mut fs, &tree, &format!("{number}"), 100_000 + number);
+    }
+    fs.rename(&root, b"tree", &other, b"moved", Over::Replace).unwrap();
+    let exchanged = file(&mut fs, &root, "exchanged", len + 4);
+    fs.rename(&root, b"exchanged", &other, b"moved", Over::Exchange).unwrap();
+    assert_eq!(exchanged.up().unwrap().0, other);
+    let tree = fs.lookup(&root, b"exchanged").unwrap();
+    assert_eq!(fs.xattr(&tree, b"user.note").unwrap(), vec![8; 40]);
+    let inner = fs.lookup(&tree, b"inner").unwrap();
+    for number in 0..40 {
+        let at = if number < 20 { &inner } else { &tree };
+        let file = fs.lookup(at, number.to_string().as_bytes()).unwrap();
+        assert!(fs.read(&file, 0, MIB).unwrap() == contents(100_000 + number), "{number}");
+    }
+    assert_eq!((linked.inode().links, inner.inode().links), (3, 2));
+    fs.checkpoint().unwrap();
+    assert!(fs.read(&linked, 0, 1 << 30).unwrap() == contents(len + 1));
+    drop((open, linked, replaced, there, tree, inner, other, exchanged));
+    fs.volume_mut().sync().unwrap();
+    assert_eq!(fs.count_orphans().unwrap(), 2);
+    drop((root, fs));
+    let mut fs = reopened(&device, 4);
+    let root = fs.root().unwrap();
+    for entry in fs.list(&root).unwrap() {
+        fs.remove_tree(&root, &entry.name).unwrap();
+    }
+    let after = free(&mut fs);
+    assert!(after + 8 >= before, "{} blocks have not come back", before - after);
+    assert_eq!(fs.count_orphans().unwrap(), 0);
+    drop((root, fs));
+    assert_sound(&device);
+}

@@ -24,6 +24,11 @@ impl Numbers {
         all
     }
 
+    /// Number of rows, of 100 bytes each.
+    pub(super) fn rows(&self) -> usize {
+        self.0.len()
+    }
+
     /// Adds a number; returns false if it is in the set already.
     pub(super) fn insert(&mut self, number: Ino) -> bool {
         let row = self.0.entry(number.0 / ROW).or_default();

@@ -120,6 +120,23 @@ impl<S: Sum> Sums<S> {
         Err(Error::Bug("no edge with a lens leads to these keys".into()))
     }
 
+    /// The sum over the keys of a leaf, its bounds.
+    pub(crate) fn of_leaf(&self, store: &Store, keys: &Bounds) -> Result<S> {
+        let mut above = Vec::new();
+        let mut way = Descent::new(store, self.tree)?;
+        while let Some(node) = SharedInternal::of(way.node().clone()) {
+            let (at, lens) = (node.child_for(&way.lens().down(&keys.lo)), way.lens().clone());
+            above.push(Passed { node: node.clone(), at, lens: lens.clone() });
+            if node.height == Height(1) {
+                let pending = overlay(store, &above, keys)?;
+                above.iter().for_each(|stop| store.has_read(stop.node.node()));
+                return self.child(store, &node, at, &lens, &pending);
+            }
+            way.enter(at, Use::Scan)?;
+        }
+        Err(Error::Bug("no leaf has these keys".into()))
+    }
+
     /// The sum over a child of a node. `lens` is that of the path to the node; keys of the sum and of `pending` are as
     /// above it.
     fn child(

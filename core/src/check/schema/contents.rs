@@ -89,6 +89,11 @@ impl Blocks {
         self.count
     }
 
+    /// Whether the only key is this one, which is that of no block.
+    pub(super) fn are_one_key(&self, key: &[u8]) -> bool {
+        self.keys == Some((key.len(), key.len()))
+    }
+
     /// Whether all keys are blocks of the data zone that `bounds` are in.
     pub(super) fn are_of_one_file(&self, bounds: &Bounds) -> bool {
         let zone = bounds.lo.get(..ZONE_BYTES).and_then(prefix_end);
@@ -134,7 +139,63 @@ impl Sum for Blocks {
     }
 }
 
+/// Blocks by file, in the order of their keys.
+#[derive(Clone, Default)]
+pub(super) struct Files(Vec<(Key, Blocks)>);
+
+impl Files {
+    /// The prefixes of files, or keys that are of none, and their blocks.
+    pub(super) fn into_iter(self) -> impl Iterator<Item = (Key, Blocks)> {
+        self.0.into_iter()
+    }
+
+    fn of(&mut self, prefix: &[u8]) -> &mut Blocks {
+        if self.0.last().is_none_or(|(last, _)| **last != *prefix) {
+            self.0.push((Key::copied(prefix), Blocks::default()));
+        }
+        let last = self.0.len() - 1;
+        &mut self.0[last].1
+    }
+}
+
+impl Sum for Files {
+    fn add(&mut self, key: &[u8], len: usize) {
+        let prefix = parse_data_key(key).map_or(key, |(prefix, _)| prefix);
+        self.of(prefix).add(key, len);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn join(&mut self, other: &Files) {
+        other.0.iter().for_each(|(prefix, blocks)| self.of(prefix).join(blocks));
+    }
+
+    /// A lens that replaces a part of the number of a block makes the key of no file of it.
+    fn seen_through(self, lens: &Lens) -> Files {
+        let above = |(prefix, blocks): (Key, Blocks)| match prefix.starts_with(lens.from()) {
+            true => (lens.up(&prefix), blocks),
+            false => (lens.to().clone(), Blocks { is_odd: true, ..blocks }),
+        };
+        Files(self.0.into_iter().map(above).collect())
+    }
+}
+
 impl Contents {
+    /// Adds blocks of the file whose contents have this prefix, which is its key. Returns false if they must be looked at one by one.
+    pub(super) fn add_part(&mut self, prefix: &[u8], blocks: &Blocks) -> bool {
+        let own = |(file, ..): &&mut (Key, Stated, u64)| **file == *prefix;
+        match self.last.as_mut().filter(own) {
+            Some((_, stated, count)) if !blocks.is_odd && blocks.end <= stated.size => {
+                *count = count.saturating_add(blocks.count);
+                self.blocks = self.blocks.saturating_add(blocks.count);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Adds a file whose contents have this prefix. Returns false if another file has it.
     pub(super) fn add_file(&mut self, prefix: Key, stated: Stated) -> bool {
         match zone_of(&prefix) {

@@ -1,5 +1,5 @@
-//! Scans a whole tree, leaf by leaf in key order. What is seen through a lens in the data index counts as one leaf, since
-//! a sum over it is all that is needed. Several leaves are read and decoded at once, on all cores, before the consumer
+//! Scans a whole tree, leaf by leaf in key order. Blocks of one file that are seen through a lens count as one leaf, since a
+//! sum over them is all that is needed. Several leaves are read and decoded at once, on all cores, before the consumer
 //! needs them.
 //!
 //! At most two groups of leaves are in memory besides the one being consumed. Over a device that wants one call after
@@ -18,10 +18,12 @@ use crate::ids::*;
 use crate::store::Store;
 use crate::tree::{Stretch, stretch};
 
+/// 8 bytes of a key: its zone id.
+const ZONE_BYTES: usize = 8;
 /// 128 leaves: advised to the kernel before they are read.
 const ANNOUNCED: usize = 128;
 
-/// The next leaf; in the data index also the node below an edge with a lens.
+/// The next leaf; also the node below an edge with a lens that shows blocks of one file.
 #[derive(Clone, Debug)]
 pub(in crate::check) struct NextLeaf {
     /// Its id.
@@ -30,6 +32,12 @@ pub(in crate::check) struct NextLeaf {
     pub bounds: Bounds,
     /// Whether it is seen through a lens.
     pub is_shown: bool,
+}
+
+/// Whether a key of the data index is of a file by its path. Behind a data zone there is the number of a block, whose first byte
+/// is 0.
+pub(super) fn is_of_path(key: &Key) -> bool {
+    key.get(ZONE_BYTES).is_some_and(|byte| *byte > 0)
 }
 
 /// The entries of a tree in order, as read by a function of its leaves.
@@ -121,7 +129,8 @@ impl InOrder<'_> {
     }
 
     fn next_stretch(&mut self, from: &Key) -> Result<()> {
-        match stretch(self.store, self.tree, from, self.tree == TreeId::Metadata)? {
+        let through_lenses = self.tree == TreeId::Metadata || is_of_path(from);
+        match stretch(self.store, self.tree, from, through_lenses)? {
             Stretch::Root(id) => {
                 self.next = None;
                 self.known.push_back(NextLeaf { id, bounds: Bounds::default(), is_shown: false });

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::thread;
 
 use self::contents::{Contents, Stated, Stray};
-use self::entries::Shown;
 pub(super) use self::entries::{Brief, Entry, Said, Scanned, Source, Stored};
+use self::entries::{Kept, Shown};
 use self::leaves::Leaves;
 pub(super) use self::leaves::NextLeaf;
 use super::correction::Correction;
@@ -196,11 +196,11 @@ impl<'s> Schema<'s> {
             };
             let metadata = Leaves::new(scope, store, TreeId::Metadata, at_once, announce, read);
             let read = |store: &Store, leaf: NextLeaf| match leaf.is_shown {
-                true => shown.part(store, leaf.bounds),
+                true => shown.data(store, leaf),
                 false => source.data(store, leaf),
             };
             let data = Leaves::new(scope, store, TreeId::Data, at_once, announce, read);
-            self.walk_in_step((metadata, data), &shown, leaves, progress)
+            self.walk_in_step((metadata, data), (store, &shown), leaves, progress)
         })?;
         if self.orphans > 0 {
             let detail = format!("{} of them", self.orphans);
@@ -226,7 +226,7 @@ impl<'s> Schema<'s> {
     fn walk_in_step(
         &mut self,
         (mut metadata, mut data): (Leaves<Entry>, Leaves<Stored>),
-        behind_lenses: &Shown,
+        (store, behind_lenses): (&Store, &Shown),
         all: u64,
         progress: &mut dyn Progress,
     ) -> Result<Result<()>> {
@@ -245,22 +245,34 @@ impl<'s> Schema<'s> {
                 Err(error) => break Err(error),
             };
             while let Some(entry) = metadata.take_if(|entry| entry.key <= *stored.key())? {
-                behind_lenses.check_findings(&entry.key, self.report.findings.len())?;
+                behind_lenses.check_kept(&entry.key, self.kept())?;
                 self.metadata(entry, &mut owner);
             }
             match &stored {
                 Stored::Block(key, len) => self.contents.add_value(key, *len),
                 Stored::Shown(first, blocks) => self.contents.add_blocks(first, blocks),
+                Stored::Part(prefix, part) => {
+                    let (blocks, bounds) = &**part;
+                    if !self.contents.add_part(prefix, blocks) {
+                        let keys = behind_lenses.keys_of_part(store, prefix, blocks, bounds)?;
+                        keys.iter().for_each(|(key, len)| self.contents.add_value(key, *len));
+                    }
+                }
             }
             show(metadata.done() + data.done());
         };
         while let Some(entry) = metadata.take()? {
-            behind_lenses.check_findings(&entry.key, self.report.findings.len())?;
+            behind_lenses.check_kept(&entry.key, self.kept())?;
             self.metadata(entry, &mut owner);
             show(metadata.done() + data.done());
         }
         progress.step(3, all, all);
         Ok(contents)
+    }
+
+    /// Number of findings, and of rows of inode numbers.
+    fn kept(&self) -> Kept {
+        Kept { findings: self.report.findings.len(), rows: self.inodes.rows() }
     }
 
     fn add(&mut self, code: Code, key: &[u8], detail: impl ToString) {
@@ -422,6 +434,8 @@ impl<'s> Schema<'s> {
     /// The lineage of the zone that an entry is in. The root of a zone comes before all else in it.
     fn lineage_of(&mut self, place: &MetaPlace, inode: Option<&Brief>) -> Lineage {
         if self.lineage.0 != place.zone {
+            // All entries of the last zone are known.
+            self.check_inline();
             self.lineage = (place.zone, Lineage::NONE);
         }
         if let Some(root) = inode.filter(|_| place.is_root()) {

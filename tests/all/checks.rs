@@ -3,11 +3,14 @@
 use std::io;
 use std::sync::Arc;
 
-use betr_core::check::{CATALOG, CheckOptions, Progress, Report, check, memory_needed};
+use betr_core::check::{CATALOG, CheckOptions, Code, Progress, Report, check, memory_needed};
 use betr_core::device::{Device, MemoryDevice};
-use betr_core::format::FileType;
-use betr_core::fs::{Attributes, New};
-use betr_core::ids::{BLOCK_SIZE, Time};
+use betr_core::error::Place;
+use betr_core::format::{Action, FileType, Inode, MetaKey, MetaValue, Op, RecordMessage, data_key};
+use betr_core::fs::{Attributes, Fs, New};
+use betr_core::ids::{BLOCK_SIZE, Time, TreeId};
+use betr_core::mend::repair_all;
+use betr_core::volume::Transaction;
 use betr_lab::damage::make_broken;
 use betr_tests::{Random, made, tiny};
 use bytes::Bytes;
@@ -140,4 +143,63 @@ fn bitmaps_of_an_image_take_little_of_it() {
     let blocks = |bytes: u64| bytes / BLOCK_SIZE as u64;
     assert!(memory_needed(blocks(8 << 30)) < 8 << 20);
     assert!(memory_needed(u64::MAX) > 1 << 62, "it does not wrap");
+}
+
+/// Files of a cloned directory whose inodes disagree with blocks that the original has as well.
+#[test]
+fn blocks_behind_lenses_are_held_against_their_files() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
+    let mut fs = made(device.clone(), tiny());
+    let root = fs.root().unwrap();
+    let new = |kind| New::of(kind, Attributes::at(Time::default()));
+    let original = fs.make(&root, b"original", new(FileType::Directory)).unwrap();
+    for number in 0..20 {
+        let name = format!("file {number:02}");
+        let file = fs.make(&original, name.as_bytes(), new(FileType::Regular)).unwrap();
+        let data = Bytes::from(Random::new(number).bytes(3 * BLOCK_SIZE));
+        fs.write(&file, 0, &data).unwrap();
+        // A hole, and a block behind it.
+        fs.write(&file, 5 * BLOCK_SIZE as u64, &data.slice(..100)).unwrap();
+    }
+    let clone = fs.clone_directory(&original, &root, b"clone").unwrap();
+    fs.checkpoint().unwrap();
+    let zone = clone.zone().unwrap();
+    let at = |name: &str| MetaKey { zone, path: vec![name.into()], xattr: None };
+    let changed = |fs: &Fs, name: &str, change: &dyn Fn(&mut Inode)| {
+        let key = at(name).encode();
+        let value = fs.volume().get(TreeId::Metadata, &key).unwrap().unwrap();
+        let Ok(MetaValue::Inode(mut inode)) = MetaValue::decode(&value, None) else { panic!() };
+        change(&mut inode);
+        RecordMessage::Point(TreeId::Metadata, key, Action::Insert(inode.encode().into()))
+    };
+    let messages = vec![
+        changed(&fs, "file 03", &|inode| inode.size = 2 * BLOCK_SIZE as u64),
+        changed(&fs, "file 07", &|inode| inode.sparse = false),
+        RecordMessage::Point(TreeId::Metadata, at("file 11").encode(), Action::Delete),
+    ];
+    let transaction = Transaction { op: Op::Raw, wall: Time::default(), messages };
+    fs.volume_mut().commit(transaction).unwrap();
+    fs.checkpoint().unwrap();
+    drop((root, original, clone, fs));
+    let mut bytes = vec![0; 64 << 20];
+    device.read_at(0, &mut bytes).unwrap();
+    let report = check_both_ways(bytes, "clones");
+    let found: Vec<(Code, Vec<u8>)> = report
+        .findings
+        .iter()
+        .filter_map(|finding| match &finding.place {
+            Place::Key(_, key) => Some((finding.code, key.clone())),
+            _ => None,
+        })
+        .collect();
+    let block = |name, number| data_key(&at(name).encode(), number).to_vec();
+    for (name, blocks) in [("file 03", &[2, 5][..]), ("file 11", &[0, 1, 2, 5])] {
+        for number in blocks {
+            assert!(found.contains(&(Code::DataWrong, block(name, *number))), "{name} {number}");
+        }
+    }
+    assert!(found.contains(&(Code::HolesUnflagged, at("file 07").encode().to_vec())));
+    assert_eq!(found.iter().filter(|(code, _)| *code == Code::DataWrong).count(), 6);
+    let repaired = repair_all(&device, &report, ALL, Time::default(), Box::new(|| 9)).unwrap().1;
+    assert!(repaired.is_clean(), "{:?}", repaired.findings.first());
 }

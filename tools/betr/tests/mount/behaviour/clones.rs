@@ -5,21 +5,11 @@ use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Output;
 
 use crate::fixture::{
-    Manifest, Mounted, betr, betr_only, can_map, clone_by_ioctl, helper, program, run, said,
+    Manifest, Mounted, betr, betr_only, can_map, clone, clone_by_ioctl, helper, program, run, said,
     try_run,
 };
-
-fn clone(point: &Path, source: &str, dest: &str, code: i32) -> String {
-    let place = point.to_str().unwrap();
-    let Output { status, stdout, stderr } = betr(["clone", place, source, dest]).output().unwrap();
-    let said = [stdout, stderr].concat();
-    let said = String::from_utf8(said).unwrap();
-    assert_eq!(status.code(), Some(code), "{source} {dest}: {said}");
-    said
-}
 
 /// A directory with small and large files, links, and a directory below.
 fn fill(at: &Path) {

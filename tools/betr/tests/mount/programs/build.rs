@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::fixture::{Mounted, program, said};
+use crate::fixture::{Manifest, Mounted, betr_only, clone, program, run, said};
 
 const UNITS: usize = 60;
 
@@ -67,5 +67,45 @@ fn make_builds_what_is_out_of_date() {
     assert_eq!(make(&["-j4"]).matches(" -c -o ").count(), 1);
     assert_ne!(result(), expected);
     make(&["-q"]);
+    mount.settle();
+}
+
+/// A build goes on in a clone as in a copy, and neither sees the other.
+#[test]
+fn a_build_goes_on_in_a_clone() {
+    let programs = ["make", "cc", "ar"].iter().all(|name| program(name).is_some());
+    if !betr_only() || !programs {
+        return;
+    }
+    let Some(mut mount) = Mounted::new("") else { return };
+    let dir = mount.at("project");
+    fs::create_dir(&dir).unwrap();
+    let expected = write_project(&dir);
+    let make = |dir: &Path, words: &[&str]| said("make", dir, words);
+    let result = |dir: &Path| {
+        let binary = dir.join("program");
+        said(binary.to_str().unwrap(), dir, [""; 0]).trim().to_owned()
+    };
+    make(&dir, &["-j4"]);
+    clone(mount.point(), "/project", "/cloned", 0);
+    let copy = mount.at("copy");
+    run("cp", ["-a", "--reflink=auto", dir.to_str().unwrap(), copy.to_str().unwrap()]);
+    let cloned = mount.at("cloned");
+    for other in [&cloned, &copy] {
+        Manifest::of(&dir).assert_same(&Manifest::of(other));
+        make(other, &["-q"]);
+        let unit = other.join("unit7.c");
+        let changed = fs::read_to_string(&unit).unwrap().replace("x * 31", "x * 33");
+        fs::write(&unit, changed).unwrap();
+        assert_eq!(make(other, &["-j4"]).matches(" -c -o ").count(), 1);
+        assert_ne!(result(other), expected);
+    }
+    assert_eq!(result(&cloned), result(&copy));
+    make(&dir, &["-q"]);
+    assert_eq!(result(&dir), expected);
+    fs::remove_dir_all(&dir).unwrap();
+    mount.settle();
+    make(&cloned, &["-q"]);
+    assert_eq!(result(&cloned), result(&copy));
     mount.settle();
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use crate::fixture::{Mounted, Random, program, run, said};
+use crate::fixture::{Mounted, Random, betr_only, clone, program, run, said};
 
 const TRANSACTIONS: usize = 1500;
 
@@ -89,6 +89,57 @@ fn processes_share_a_database() {
         run("sh", ["-c", &line]);
         let count = sqlite(mount.point(), database.to_str().unwrap(), &["SELECT n FROM t"]);
         assert_eq!(count.trim(), (3 * EACH).to_string(), "{mode}");
+        mount.settle();
+    }
+}
+
+/// A clone of a database that is written to holds a state that it was in, later ones later states.
+#[test]
+fn a_database_is_cloned_while_it_is_in_use() {
+    const ROWS: usize = 600;
+    const CLONES: usize = 40;
+    if !betr_only() || program("sqlite3").is_none() {
+        return;
+    }
+    let Some(mut mount) = Mounted::new("") else { return };
+    let insert = "INSERT INTO t(value) SELECT hex(randomblob(400));\n".repeat(ROWS);
+    fs::write(mount.beside("insert.sql"), insert).unwrap();
+    for mode in ["DELETE", "WAL"] {
+        let directory = mount.at(mode);
+        fs::create_dir(&directory).unwrap();
+        let pragma = format!("PRAGMA journal_mode = {mode}");
+        let table = "CREATE TABLE t(id INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT)";
+        sqlite(&directory, "data.db", &[&pragma, table]);
+        let input = fs::File::open(mount.beside("insert.sql")).unwrap();
+        let mut writer = std::process::Command::new("sqlite3")
+            .args(["-bail", "data.db"])
+            .current_dir(&directory)
+            .stdin(input)
+            .spawn()
+            .unwrap();
+        let mut clones = 0;
+        while clones < CLONES && writer.try_wait().unwrap().is_none() {
+            clone(mount.point(), &format!("/{mode}"), &format!("/{mode}-{clones}"), 0);
+            clones += 1;
+        }
+        assert!(writer.wait().unwrap().success());
+        let mut before = 0;
+        for number in 0..clones {
+            let dir = mount.at(&format!("{mode}-{number}"));
+            assert_eq!(sqlite(&dir, "data.db", &["PRAGMA integrity_check"]), "ok\n", "{number}");
+            let said = sqlite(&dir, "data.db", &["SELECT count(*), ifnull(max(id), 0) FROM t"]);
+            let (count, last) = said.trim().split_once('|').unwrap();
+            let rows: usize = count.parse().unwrap();
+            assert_eq!(count, last, "{mode}, clone {number}");
+            assert!((before..=ROWS).contains(&rows), "{mode}, clone {number}: {rows} of {before}");
+            before = rows;
+        }
+        println!("{mode}: {clones} clones");
+        assert!(clones > 3, "{mode}: only {clones} clones");
+        assert_eq!(
+            sqlite(&directory, "data.db", &["SELECT count(*) FROM t"]).trim(),
+            ROWS.to_string()
+        );
         mount.settle();
     }
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How fast a mounted betr image is, beside ext4 in an image on the same disk and beside a pass-through FUSE
+"""How fast a mounted betr image is, beside ext4, xfs or btrfs in an image on the same disk and beside a pass-through FUSE
 file system (bindfs over tmpfs), which shows what FUSE alone costs. The work is that of the BetrFS papers.
 
-    apt install bindfs e2fsprogs gcc git
+    apt install bindfs btrfs-progs e2fsprogs gcc git xfsprogs
     cargo build --release && sudo bench/mount/run.py
     sudo bench/mount/run.py --scale 0.1                        in less than a minute
     sudo bench/mount/run.py --scale 0.1 --only ext4,bindfs     without betr
@@ -16,6 +16,8 @@ large   Writes a file in calls of 1 MiB, reads it cold, writes 4 bytes at random
         cold again (what was deferred is paid here), renames it, unlinks it.
 tree    Unpacks a source tree; find by name, find by size (stat), grep -r, cp -a, rename, and rm -rf of it, cold each.
         It is made of ~/.cargo/registry/src and /usr/include, as often as it takes to have enough files.
+moves   Renames files and directories of growing sizes to another directory, each once, with an fsync.
+clones  Clones a directory eight times, the last clone each time; writes into each file of it; grep, cold (BetrFS 0.5).
 git     Clones a repository of that tree; git status, cold.
 
 Each file system begins each workload empty. Rates count until everything is durable: syncfs(2), then fsync of a
@@ -105,7 +107,7 @@ def check_needs(options):
     programs |= {program for name in options.only for program in FILE_SYSTEMS[name].programs}
     programs |= {"git"} if "git" in options.workloads else set()
     if missing := sorted(program for program in programs if not shutil.which(program, path=ENVIRONMENT["PATH"])):
-        raise Failure(f"missing: {', '.join(missing)} (apt install bindfs e2fsprogs gcc git)")
+        raise Failure(f"missing: {', '.join(missing)} (apt install bindfs btrfs-progs e2fsprogs gcc git xfsprogs)")
     if "betr" in options.only:
         if not os.access(options.betr, os.X_OK):
             raise Failure(f"there is no {options.betr}: cargo build --release, or --betr, or --only ext4,bindfs")

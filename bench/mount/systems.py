@@ -93,22 +93,22 @@ class FileSystem:
         pass
 
 
-class Ext4(FileSystem):
-    name = "ext4"
-    programs = ("mkfs.ext4", "e2fsck", "losetup")
+class Kernel(FileSystem):
+    """One of the kernel's, in an image on a loop device."""
+
+    clones = ("cp", "-r", "--reflink=auto")
 
     def version(self):
-        printed = subprocess.run(["mkfs.ext4", "-V"], env=ENVIRONMENT, capture_output=True, text=True, check=True)
-        return printed.stderr.splitlines()[0]
+        printed = subprocess.run([self.maker[0], "-V"], env=ENVIRONMENT, capture_output=True, text=True, check=True)
+        return (printed.stdout + printed.stderr).splitlines()[0]
 
     def make(self):
         with open(self.image, "xb") as image:
             image.truncate(self.options.image_bytes)
-        # Otherwise the kernel goes on with that in the background, while something is measured.
-        call("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.image)
+        call(*self.maker, self.image)
 
     def do_mount(self):
-        call("mount", "-t", "ext4", "-o", "loop,noatime", self.image, self.dir)
+        call("mount", "-t", self.name, "-o", "loop,noatime", self.image, self.dir)
 
     def loops(self):
         return call("losetup", "--noheadings", "--output", "NAME", "--associated", self.image).split()
@@ -117,12 +117,34 @@ class Ext4(FileSystem):
         wait_until(lambda: not self.loops(), "detaching the loop device")
 
     def check(self):
-        call("e2fsck", "-fn", self.image)
+        call(*self.checker, self.image)
 
     def release(self):
         for loop in self.loops() if self.image.exists() else ():
             with contextlib.suppress(Failure):
                 call("losetup", "--detach", loop, limit=30)
+
+
+class Ext4(Kernel):
+    name = "ext4"
+    programs = ("mkfs.ext4", "e2fsck", "losetup")
+    # Otherwise the kernel goes on with that in the background, while something is measured.
+    maker = ("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0")
+    checker = ("e2fsck", "-fn")
+
+
+class Xfs(Kernel):
+    name = "xfs"
+    programs = ("mkfs.xfs", "xfs_repair", "losetup")
+    maker = ("mkfs.xfs", "-q")
+    checker = ("xfs_repair", "-n")
+
+
+class Btrfs(Kernel):
+    name = "btrfs"
+    programs = ("mkfs.btrfs", "btrfs", "losetup")
+    maker = ("mkfs.btrfs", "-q")
+    checker = ("btrfs", "check", "-q")
 
 
 class Betr(FileSystem):
@@ -132,6 +154,10 @@ class Betr(FileSystem):
     def __init__(self, options, work):
         super().__init__(options, work)
         self.betr = options.betr
+
+    @property
+    def clones(self):
+        return (self.betr, "clone", self.dir)
 
     def version(self):
         return call(self.betr, "--version").strip()
@@ -171,6 +197,7 @@ class Betr(FileSystem):
 class Bindfs(FileSystem):
     name = "bindfs"
     programs = ("bindfs",)
+    clones = ("cp", "-r")
     has_image = False
 
     def __init__(self, options, work):
@@ -211,4 +238,4 @@ class Bindfs(FileSystem):
             self.daemon.wait(30)
 
 
-FILE_SYSTEMS = {kind.name: kind for kind in (Ext4, Betr, Bindfs)}
+FILE_SYSTEMS = {kind.name: kind for kind in (Ext4, Xfs, Btrfs, Betr, Bindfs)}

@@ -1,5 +1,7 @@
 """The work, and the measuring of it. Everything is verified, so that nobody times what was not done."""
 
+import os
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -12,6 +14,8 @@ MIB = 1 << 20
 FILE_BYTES = 200
 # Odd, so that what was renamed has another name in the end.
 RENAMES, SYNCED_RENAMES = 1001, 101
+# Renames of each size; sizes in KiB; files of directories.
+MOVED, MOVED_KIB, PIECE = 8, [4, 64, 256, 1024, 4096, 16384, 65536], 64 << 10
 ABSENT = "this is in no source file: 6b3f0d4e9f0a4c7e"
 
 
@@ -137,6 +141,62 @@ class Bench:
         self.names(["copy"])
         source.compare(copy)
 
+    def moves(self):
+        """Renames files and directories of growing sizes to another directory, each once, with an fsync."""
+        here, there = self.fs.dir / "here", self.fs.dir / "there"
+        here.mkdir()
+        there.mkdir()
+        parent = os.open(there, os.O_RDONLY | os.O_DIRECTORY)
+        for kind in ("file", "directory"):
+            for kib in MOVED_KIB:
+                names = [f"{kind} {kib} {number}" for number in range(MOVED)]
+                for name in names:
+                    self.fill(here / name, kind, kib << 10)
+                self.fs.settle()
+                seconds = []
+                for name in names:
+                    start = time.monotonic()
+                    os.rename(here / name, there / name)
+                    os.fsync(parent)
+                    seconds.append(time.monotonic() - start)
+                self.add(f"{kind} of {kib} KiB, median", "us", statistics.median(seconds) * 1e6, None)
+        os.close(parent)
+
+    def fill(self, path, kind, size):
+        """Makes a file of this size, or a directory with as much in files of at most 64 KiB."""
+        if kind == "directory":
+            path.mkdir()
+            for at in range(0, size, PIECE):
+                self.fill(path / f"{at:012}", "file", min(PIECE, size - at))
+            return
+        with open(path, "wb") as file:
+            for at in range(0, size, MIB):
+                file.write(os.urandom(min(MIB, size - at)))
+
+    def clones(self):
+        """The directory clone of BetrFS 0.5: 8 directories of 8 files of 4 MiB; a clone of the last clone, 16 bytes into
+        each of its files, and a grep of it, cold; eight rounds."""
+        last = self.fs.dir / "0"
+        for number in range(64):
+            (last / str(number // 8)).mkdir(parents=True, exist_ok=True)
+            self.fill(last / str(number // 8) / str(number % 8), "file", 4 * MIB)
+        self.cold()
+        for number in range(1, 9):
+            clone = self.fs.dir / str(number)
+            source, target = (f"/{last.name}", f"/{clone.name}") if self.fs.name == "betr" else (last, clone)
+            before = self.fs.disk_bytes()
+            seconds, _ = self.timed(*self.fs.clones, source, target, durable=True)
+            self.add(f"round {number}: clone, durable", "ms", seconds * 1e3, None)
+            for file in sorted(filter(Path.is_file, clone.rglob("*"))):
+                with open(file, "r+b") as opened:
+                    opened.seek(2 * MIB + 5)
+                    opened.write(b"a few other byte")
+            self.cold()
+            self.add(f"round {number}: growth", "KiB", (self.fs.disk_bytes() - before) / 1024, None)
+            seconds, _ = self.timed("grep", "-rF", ABSENT, clone, status=1)
+            self.add(f"round {number}: grep, cold", "ms", seconds * 1e3, None)
+            last = clone
+
     def git(self):
         source, clone = self.source, self.fs.dir / "clone"
         repository = source.repository()
@@ -156,5 +216,7 @@ WORKLOADS = {
     "small": (Bench.small, lambda o: f"{o.files:,} files of {FILE_BYTES} bytes, {o.threads} threads"),
     "large": (Bench.large, lambda o: f"a file of {o.large_bytes // MIB:,} MiB, {o.writes:,} writes of 4 bytes"),
     "tree": (Bench.tree, lambda o: f"a source tree of {o.tree_files:,} files"),
+    "moves": (Bench.moves, lambda o: "renames to another directory, each with an fsync"),
+    "clones": (Bench.clones, lambda o: "8 directories of 8 files of 4 MiB, cloned eight times, 16 bytes into each file"),
     "git": (Bench.git, lambda o: f"a repository of that tree of {o.tree_files:,} files"),
 }

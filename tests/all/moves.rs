@@ -199,3 +199,37 @@ fn what_moves_takes_all_along_and_leaves_nothing_behind() {
     drop((root, fs));
     assert_sound(&device);
 }
+
+/// A directory without links, references and data zones below, whatever its size.
+#[test]
+fn a_large_directory_is_removed_unread() {
+    let (device, mut fs) = usual(256);
+    let before = fs.volume().blocks().unwrap().free;
+    let root = fs.root().unwrap();
+    let tree = make(&mut fs, &root, "tree", FileType::Directory);
+    for outer in 0..50 {
+        let inner = make(&mut fs, &tree, &format!("{outer:02}"), FileType::Directory);
+        (0..100).for_each(|number| drop(file(&mut fs, &inner, &format!("{number}"), 6000)));
+    }
+    let copy = fs.clone_directory(&tree, &root, b"copy").unwrap();
+    let one = fs.resolve(b"/copy/17/3").unwrap();
+    fs.write(&one, 100, &Bytes::from_static(b"later")).unwrap();
+    fs.checkpoint().unwrap();
+    drop((one, copy, tree, root, fs));
+    let mut fs = reopened(&device, 3);
+    let root = fs.root().unwrap();
+    make(&mut fs, &root, "before", FileType::Fifo);
+    for name in [&b"copy"[..], b"tree"] {
+        let (counts, msn) = (fs.volume().io_counts(), fs.volume().next_msn());
+        fs.remove_tree(&root, name).unwrap();
+        let (reads, messages) = (since(&fs, counts).reads, fs.volume().next_msn().0 - msn.0);
+        assert!(reads <= 12 && messages <= 8, "{reads} reads, {messages} messages");
+    }
+    for _ in 0..3 {
+        fs.volume_mut().drain().unwrap();
+        fs.checkpoint().unwrap();
+    }
+    assert!(fs.volume().blocks().unwrap().free + 8 >= before);
+    drop((root, fs));
+    assert_sound(&device);
+}

@@ -270,8 +270,7 @@ impl Fs {
                 let found = format!("a second reference to {}", reference.zone);
                 return Err(self.damaged(from, "one for each zone", &found));
             }
-            self.check_parent(from, reference.zone)?;
-            let original = self.root_inode(reference.zone)?;
+            let original = self.check_parent(from, reference.zone)?;
             let from = (&original, MetaKey::root(reference.zone), original.lineage);
             let (root, zone) = self.clone_root(clone, from, parent)?;
             // New numbers are beyond the limits of all lineages.

@@ -233,3 +233,32 @@ fn a_large_directory_is_removed_unread() {
     drop((root, fs));
     assert_sound(&device);
 }
+
+/// What is moved into a clone while it is small, and gets a zone there later, keeps its number.
+#[test]
+fn what_moved_into_a_clone_keeps_its_number_in_a_zone() {
+    let (device, mut fs) = usual(256);
+    let root = fs.root().unwrap();
+    let original = make(&mut fs, &root, "original", FileType::Directory);
+    file(&mut fs, &original, "file", 100);
+    let moved = make(&mut fs, &root, "moved", FileType::Directory);
+    let linked = file(&mut fs, &root, "linked", 200);
+    let numbers = [moved.ino(), linked.ino(), linked.ino()];
+    let clone = fs.clone_directory(&original, &root, b"clone").unwrap();
+    for name in [&b"moved"[..], b"linked"] {
+        fs.rename(&root, name, &clone, name, Over::Refuse).unwrap();
+    }
+    fs.link(&linked, &clone, b"another name").unwrap();
+    file(&mut fs, &moved, "large", 1 << 20);
+    fs.rename(&clone, b"moved", &clone, b"again", Over::Refuse).unwrap();
+    fs.volume_mut().sync().unwrap();
+    assert!(moved.zone().is_some() && linked.zone().is_some());
+    drop((root, original, moved, linked, clone, fs));
+    assert_sound(&device);
+    let fs = reopened(&device, 9);
+    for (path, ino) in
+        ["clone/again", "clone/linked", "clone/another name"].into_iter().zip(numbers)
+    {
+        assert_eq!(fs.resolve(path.as_bytes()).unwrap().ino(), ino, "{path}");
+    }
+}

@@ -77,17 +77,16 @@ impl Fs {
         }
     }
 
-    /// The inode of a zone's root.
+    /// The inode of a zone's root, in which its lineage is.
     pub(super) fn root_inode(&self, zone: ZoneId) -> Result<Inode> {
         let place = MetaKey::root(zone);
-        match self.value(&place, Lineage::NONE)? {
-            Some(MetaValue::Inode(inode)) => {
-                Ok(Inode { ino: inode.lineage.shown(inode.ino), ..inode })
-            }
-            Some(MetaValue::ZoneRef(_)) => {
-                Err(self.damaged(&place, "an inode", "a zone reference"))
-            }
-            None => Err(self.damaged(&place, "an inode", "nothing")),
+        let key = place.encode();
+        let Some(value) = self.volume.get(TreeId::Metadata, &key)? else {
+            return Err(self.damaged(&place, "an inode", "nothing"));
+        };
+        match decode_value(&key, &value)? {
+            MetaValue::Inode(inode) => Ok(Inode { ino: inode.lineage.shown(inode.ino), ..inode }),
+            MetaValue::ZoneRef(_) => Err(self.damaged(&place, "an inode", "a zone reference")),
         }
     }
 }

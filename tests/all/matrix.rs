@@ -34,8 +34,8 @@ const SEED: u64 = 7;
 /// Changed fields after which an image may still be sound: structure, field, and reason. All other changes must be
 /// found.
 const LEGAL: &[(&str, &str, &str)] = &[
-    ("log group, the last", "*", LAST),
-    ("what the last log group binds", "*", LAST),
+    ("log group that none calls flushed", "*", LAST),
+    ("what such a log group binds", "*", LAST),
     ("log group", "flushed", "only where a group is damaged is it asked for"),
     ("log group", "nonce before", "only where the superblock is lost is it asked for"),
     ("log group", "record, message, second", CONTENTS),
@@ -96,6 +96,7 @@ const LEGAL: &[(&str, &str, &str)] = &[
     ("slice", "message, value", CONTENTS),
     ("update", "stage, flags", "it does the same to the value that is there"),
     ("update", "stage, piece, bytes", CONTENTS),
+    ("update", "stage, trim", "the value is no longer than that"),
     (
         "update",
         "stage, piece, offset",
@@ -159,7 +160,7 @@ const LEGAL: &[(&str, &str, &str)] = &[
 const BOUND: &str = "of such a leaf only the values are read, by their keys";
 const ANY: &str = "it is any";
 const LAST: &str =
-    "nothing vouches for the last group: it cannot be told from one that a power cut stopped";
+    "no later group calls it flushed: it cannot be told from one that a power cut stopped";
 const CONTENTS: &str = "it is any bytes of a file, or of an attribute";
 const NONCE: &str = "hashes lead to it; nonces tell apart what nothing leads to";
 const SEQUENCE: &str = "it tells apart what nothing leads to";
@@ -194,8 +195,8 @@ struct Subject {
     anatomy: Anatomy,
     contents: Contents,
     notes: usize,
-    /// The number of the last log group.
-    last_group: u64,
+    /// The number of the last log group that a later one calls flushed.
+    flushed: u64,
     /// Whether nothing is pending, so that the values in leaves are current.
     settled: bool,
 }
@@ -208,8 +209,8 @@ impl Subject {
         assert!(report.is_clean(), "{:?}", report.findings);
         let (anatomy, contents) = (Anatomy::of(&device).unwrap(), mended::contents(&device));
         let (notes, settled) = (report.findings.len(), report.counts.pending == 0);
-        let last_group = anatomy.parts().iter().filter_map(group_of).max().unwrap_or(0);
-        Subject { base, anatomy, contents, notes, last_group, settled }
+        let flushed = flushed(&anatomy, &Disk::new(device));
+        Subject { base, anatomy, contents, notes, flushed, settled }
     }
 
     /// Changes a field; returns the outcome and the findings.
@@ -252,14 +253,14 @@ impl Subject {
 }
 
 /// The name of the kind of a structure; structures with different outcomes have different names.
-fn structure(part: &Part, last_group: u64) -> &'static str {
-    let last = group_of(part) == Some(last_group);
+fn structure(part: &Part, flushed: u64) -> &'static str {
+    let last = group_of(part).is_some_and(|group| group > flushed);
     match part.kind {
         Kind::Superblock if part.copies.len() > 1 => "superblock, both slots",
         Kind::Superblock => "superblock, one slot",
         Kind::MapPage if part.above.is_empty() => "space-map page that does not count",
-        Kind::Group if last => "log group, the last",
-        _ if last => "what the last log group binds",
+        Kind::Group if last => "log group that none calls flushed",
+        _ if last => "what such a log group binds",
         Kind::Leaf if part.name.starts_with("log:") => "head of a leaf that the log binds",
         Kind::Slice { .. } if part.name.starts_with("log:") => "slice that the log binds",
         Kind::TablePage if part.name.starts_with("s:") => "table page of a snapshot",
@@ -272,6 +273,14 @@ fn structure(part: &Part, last_group: u64) -> &'static str {
 /// The number of the log group that contains a structure.
 fn group_of(part: &Part) -> Option<u64> {
     part.name.strip_prefix("log:")?.split('/').next()?.parse().ok()
+}
+
+/// The number of the last group that the log calls flushed.
+fn flushed(anatomy: &Anatomy, disk: &Disk) -> u64 {
+    let groups = anatomy.parts().iter().filter(|part| part.kind == Kind::Group);
+    let fields = groups.flat_map(|part| part.fields(disk).unwrap());
+    let flushed = fields.filter(|field| field.name == "flushed");
+    flushed.map(|field| field.value.parse().unwrap()).max().unwrap_or(0)
 }
 
 /// A field's name without its numbers.
@@ -289,6 +298,7 @@ fn subjects() -> Vec<Subject> {
         crafted::scattered_image(),
         mended::settled(),
         mended::held(),
+        mended::cloned(),
     ];
     images.iter().map(|image| Subject::new(image)).collect()
 }
@@ -308,7 +318,7 @@ fn chosen(subjects: &[Subject]) -> Vec<(&Subject, &Part, Field)> {
         let is_apart = |part: &&Part| !part.name.starts_with("s:") || heads.contains(&part.kind);
         for part in subject.anatomy.parts().iter().filter(is_read).filter(is_apart) {
             for field in part.fields(&disk).unwrap() {
-                let name = structure(part, subject.last_group);
+                let name = structure(part, subject.flushed);
                 // A field with few possible values is tested with each of them.
                 let says = Some(field.value.clone()).filter(|value| value.len() == 1);
                 let count = seen.entry((name, general(&field.name), says)).or_default();
@@ -327,7 +337,7 @@ fn every_field_is_damaged_in_every_way() {
     let subjects = subjects();
     let chosen = chosen(&subjects);
     let row = |subject: &Subject, part: &Part, field: &Field| {
-        (structure(part, subject.last_group), general(&field.name))
+        (structure(part, subject.flushed), general(&field.name))
     };
     let rows: BTreeSet<_> =
         chosen.iter().map(|(subject, part, field)| row(subject, part, field)).collect();

@@ -218,8 +218,9 @@ pub(crate) fn held() -> Vec<u8> {
     device.snapshot()
 }
 
-/// An image with files that share blocks, changed since, with nodes without edges, a snapshot, and clones in the log.
-fn cloned() -> Vec<u8> {
+/// An image with files that share blocks, changed since, with nodes without edges, a snapshot, a cloned directory, and clones
+/// in the log.
+pub(crate) fn cloned() -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(4 << 20));
     let zones = ZoneSizes::of_max(8 << 10);
     let volume = create_zoned(device.clone(), tiny(), tight(), zones, 3).unwrap();
@@ -242,6 +243,7 @@ fn cloned() -> Vec<u8> {
         let at = random.below(20_000);
         fs.write(&changed, at, &Bytes::from(random.bytes(50))).unwrap();
         match round {
+            2 => clone_directory(&mut fs),
             5 => fs.volume_mut().take_hold("held").unwrap(),
             8 => fs.truncate(&changed, 9000).unwrap(),
             9 => fs.checkpoint().unwrap(),
@@ -252,6 +254,18 @@ fn cloned() -> Vec<u8> {
     assert!(fs.volume().store().table.shares());
     drop((root, fs));
     device.snapshot()
+}
+
+/// Makes a directory with a small file, a link and a directory, and a clone of it.
+fn clone_directory(fs: &mut Fs) {
+    let root = fs.root().unwrap();
+    let new = |kind| New::of(kind, Attributes::at(Time::default()));
+    let directory = fs.make(&root, b"directory", new(FileType::Directory)).unwrap();
+    let file = fs.make(&directory, b"file", new(FileType::Regular)).unwrap();
+    fs.write(&file, 0, &Bytes::from_static(b"short")).unwrap();
+    fs.link(&file, &directory, b"another name").unwrap();
+    fs.make(&directory, b"below", new(FileType::Directory)).unwrap();
+    fs.clone_directory(&directory, &root, b"clone").unwrap();
 }
 
 /// An image with several log groups that bind values late.

@@ -17,6 +17,8 @@ pub(crate) enum Correction {
     DropContents(Vec<u8>),
     /// Sets a value of the metadata index.
     Put(Key, Vec<u8>),
+    /// Writes the root of a cloned zone, whose lineage is lost, with a new one.
+    Cloned(Key, Box<Inode>),
     /// Sets some bytes of a value of the metadata index.
     Patch(Key, usize, Vec<u8>),
     /// Gives out numbers only from these on.

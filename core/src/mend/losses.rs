@@ -3,7 +3,7 @@
 use super::Loss;
 use crate::error::Result;
 use crate::format::limits::FILE_BLOCK;
-use crate::format::{Bounds, FileType, Key, data_key};
+use crate::format::{Bounds, FileType, Key, MetaKey, data_key};
 use crate::fs::{Fs, Object, Walk, data_prefix};
 use crate::ids::TreeId;
 
@@ -31,6 +31,9 @@ pub enum MissingPart {
     },
     /// Entries of a directory, with everything below them: some may be missing, or deleted ones may exist again.
     Entries,
+    /// Owner, permissions, times and extended attributes of an object with a zone of its own: they may be made up, or
+    /// older ones. In a cloned directory all inode numbers may be others.
+    Attributes,
 }
 
 /// Losses by path, and whether there are more. Losses without an existing path are left out.
@@ -46,6 +49,11 @@ pub(super) fn by_path(fs: &Fs, losses: &[Loss]) -> Result<(Vec<Missing>, bool)> 
             return Ok((missing, true));
         }
         let path = [b"/", &path[..]].concat();
+        if let Some((lo, hi)) = attribute_keys(&object)
+            && metadata.overlap(&lo, Some(&hi))
+        {
+            missing.push(Missing { path: path.clone(), what: MissingPart::Attributes });
+        }
         match object.kind() {
             FileType::Regular => of_file(&object, &path, &data, &mut missing),
             FileType::Directory => {
@@ -111,7 +119,14 @@ pub fn keys_of(object: &Object) -> Option<(TreeId, Key, Key)> {
     }
 }
 
-/// The losses that concern an object: the index of each, and the missing part.
+/// The keys of the inode and the attributes of an object with a zone of its own. Those of others are among the entries of a
+/// directory.
+fn attribute_keys(object: &Object) -> Option<(Key, Key)> {
+    let root = MetaKey::root(object.zone()?);
+    Some((root.encode(), root.xattr_range().1))
+}
+
+/// The losses that concern the contents or entries of an object: the index of each, and the missing part.
 pub fn missing_parts(object: &Object, losses: &[Loss]) -> Vec<(usize, MissingPart)> {
     let Some((tree, lo, hi)) = keys_of(object) else { return Vec::new() };
     let found = losses.iter().enumerate().filter(|(_, Loss { tree: of, keys, .. })| {

@@ -104,6 +104,14 @@ impl Mender<'_> {
                 self.note(Place::Key(TreeId::Metadata, key.to_vec()), "written afresh");
                 self.put(key, value)
             }
+            Correction::Cloned(key, root) => {
+                let lineage =
+                    Lineage { tag: self.volume.take_tag()?, limit: self.volume.next_numbers().ino };
+                let what = format!("written afresh, with tag {} for what was cloned", lineage.tag);
+                self.note(Place::Key(TreeId::Metadata, key.to_vec()), what);
+                let ino = lineage.stored(root.ino);
+                self.put(key, Inode { ino, lineage, ..*root }.encode())
+            }
             Correction::Patch(key, offset, bytes) => {
                 self.note(Place::Key(TreeId::Metadata, key.to_vec()), Change::COUNTED);
                 let update = Action::Update(Update::patch(offset, &bytes, false));

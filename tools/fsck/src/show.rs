@@ -129,6 +129,7 @@ pub(crate) fn before_repair(
             let what = match what {
                 MissingPart::Bytes { first, last } => format!("bytes {first} to {last}"),
                 MissingPart::Entries => "entries of the directory".into(),
+                MissingPart::Attributes => "owner, permissions, times and attributes".into(),
             };
             writeln!(io.out, "{name}: may be lost: {}: {what}", Printable(path))?;
         }

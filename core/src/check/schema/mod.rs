@@ -144,6 +144,8 @@ struct Zone {
     references: Vec<Reference>,
     subdirectories: u32,
     has_entries: bool,
+    /// Whether the root is lost, and with it a lineage: numbers in the zone are shown as those of an original.
+    has_numbers_of_others: bool,
     found: Sums,
 }
 
@@ -158,6 +160,11 @@ struct Reference {
 }
 
 impl Reference {
+    /// Whether it states the number and the kind of a zone's root.
+    fn agrees(&self, root: &Inode) -> bool {
+        (self.zone.ino, self.zone.kind) == (root.ino, root.kind)
+    }
+
     /// The correction that puts another reference in its place.
     fn put(&self, right: ZoneRef) -> Correction {
         let stored = ZoneRef { ino: self.lineage.stored(right.ino), ..right };
@@ -483,8 +490,14 @@ impl<'s> Schema<'s> {
         let is_fixed = place.is_root() && fixed.contains(&(place.zone, inode.ino));
         let is_number = is_number(inode.ino) && is_stored_right;
         if !is_number || (!is_fixed && !self.inodes.insert(inode.ino)) {
-            let all = entry.inode();
-            self.corrections.extend(all.map(|all| Correction::Renumber(key.clone(), all.into())));
+            let zone = self.zones.entry(place.zone).or_default();
+            match zone.root.is_none() && !place.is_root() && is_number {
+                true => zone.has_numbers_of_others = true,
+                false => {
+                    let all = entry.inode().map(Box::new);
+                    self.corrections.extend(all.map(|all| Correction::Renumber(key.clone(), all)));
+                }
+            }
             self.add(Code::InodeTwice, key, format!("inode {}", inode.ino));
         } else {
             let lineage = if place.is_root() { inode.lineage } else { Lineage::NONE };

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::super::Code;
 use super::super::correction::{Correction, lost_inode};
-use super::{Schema, Zone};
+use super::{Reference, Schema, Zone};
 use crate::error::Place;
 use crate::format::*;
 use crate::fs::{FIRST_ZONE, ORPHAN_INO, ORPHAN_ZONE, ROOT_INO, ROOT_ZONE, small_name};
@@ -71,6 +71,10 @@ impl Schema<'_> {
                 self.add(Code::ZoneWrong, &key, "the zone has no root");
                 continue;
             };
+            // A cloned directory that has lost the messages about its own zones names those of the original.
+            let is_known = zone.references.iter().any(|reference| reference.agrees(root));
+            let is_meant =
+                |it: &Reference| it.agrees(root) || !is_known || it.lineage == Lineage::NONE;
             let fixed = *id == ROOT_ZONE || *id == ORPHAN_ZONE;
             if fixed && root.kind != FileType::Directory {
                 let now = self.superblock.wall;
@@ -84,12 +88,15 @@ impl Schema<'_> {
                 self.add(Code::ZoneWrong, &key, "entries below what is no directory");
             }
             for reference in &zone.references {
-                if (reference.zone.ino, reference.zone.kind) != (root.ino, root.kind) {
+                if !reference.agrees(root) {
                     let expected = format!("inode {}, a {}", root.ino, root.kind.name());
                     let found =
                         format!("inode {}, a {}", reference.zone.ino, reference.zone.kind.name());
                     let right = ZoneRef { ino: root.ino, kind: root.kind, ..reference.zone };
-                    self.mend(reference.put(right));
+                    match is_meant(reference) {
+                        true => self.mend(reference.put(right)),
+                        false => self.drop_entry(&reference.key),
+                    }
                     self.add(
                         Code::ZoneWrong,
                         &key,
@@ -108,6 +115,7 @@ impl Schema<'_> {
                     self.add(Code::ZoneWrong, &reference.key, detail);
                 }
                 let names = zone.references.iter().filter(|other| other.from != ORPHAN_ZONE);
+                let names = names.filter(|other| is_meant(other));
                 let expected = names.count() as u64;
                 if expected != u64::from(root.links) || zone.references.is_empty() {
                     let detail = format!("expected {expected}, found {}", root.links);
@@ -181,7 +189,11 @@ impl Schema<'_> {
         if zone.has_entries || kind == FileType::Directory {
             let parent = Some(Parent { zone: reference.from, name: reference.name.clone() });
             let root = Inode { parent, ..lost_inode(FileType::Directory, ino, now) };
-            self.put_root(&MetaKey::root(id).encode(), &root);
+            let key = MetaKey::root(id).encode();
+            match zone.has_numbers_of_others {
+                true => self.mend(Correction::Cloned(key, Box::new(root))),
+                false => self.put_root(&key, &root),
+            }
         } else if kind == FileType::Regular {
             // If there are contents, they determine its size.
             let root = Inode { links: zone.references.len() as u32, ..lost_inode(kind, ino, now) };

@@ -47,6 +47,7 @@ fn missing(missing: &Missing) -> Value {
     match missing.what {
         MissingPart::Bytes { first, last } => json!({ "path": path, "first": first, "last": last }),
         MissingPart::Entries => json!({ "path": path, "entries": true }),
+        MissingPart::Attributes => json!({ "path": path, "attributes": true }),
     }
 }
 

@@ -57,6 +57,8 @@ impl<'l> Losses<'l> {
             tree.seen[at] = true;
             match part {
                 MissingPart::Entries => missing.entries = true,
+                // The change of the inode tells it.
+                MissingPart::Attributes => {}
                 MissingPart::Bytes { first, last } => {
                     let ranges = match tree.losses[at].pending {
                         true => &mut missing.older,

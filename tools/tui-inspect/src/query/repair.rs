@@ -95,6 +95,7 @@ pub(super) fn preview(image: &Image, work: &Arc<Work>) -> Result<(Planned, Sheet
             let part = match missing.what {
                 MissingPart::Bytes { first, last } => format!("bytes {first} to {last}"),
                 MissingPart::Entries => "entries, with what was below them".into(),
+                MissingPart::Attributes => "owner, permissions, times and attributes".into(),
             };
             let what = format!("LOST  {}: {part}", printable(&missing.path));
             put(Role::Bad, "-", what, Some(Spot::At(path)));

@@ -29,7 +29,8 @@ const ALL: CheckOptions = CheckOptions::ALL;
 
 /// The final operations on every image.
 const WORK: &str = "create /new\nwrite /new 100 3000 1\nwrite /new 0 20000 2\nsync\nwrite /large 50 9000 3\nmkdir /d\n\
-    create /d/new\nrename /d/small /d/new\nunlink /link\nremove-tree /zone\nsetxattr /holes user.c 90 4\ntruncate /holes 7\n";
+    create /d/new\nrename /d/small /d/new\nunlink /link\nremove-tree /zone\nsetxattr /holes user.c 90 4\ntruncate /holes 7\n\
+    clone-directory /clone /last\nwrite /last/entry-5 0 5000 5\ncopy-blocks /large /holes 0 2\nremove-tree /again\n";
 
 /// Applies edits to an image, and tests the result.
 pub fn image(bytes: &[u8]) -> bool {

@@ -21,15 +21,18 @@ const IMAGE: u64 = 2 << 20;
 const ZONES: ZoneSizes = ZoneSizes::of_max(4 << 10);
 
 /// The operations before the first checkpoint, before the second, and in the log. They make files with and without
-/// holes, attributes and zones; pending messages, including range deletes; and late-bound values.
+/// holes, attributes and zones; clones of directories and of a part of a file, changed since; pending messages, including
+/// range deletes; and late-bound values.
 const STORY: [&str; 3] = [
     "mkdir /d\nmkdir /d/empty\nmkdir /zone\nsymlink /link d/small\nmkfifo /fifo\n\
      create /d/small\nwrite /d/small 0 900 1\nsetxattr /d/small user.a 30 2\nsetxattr /d/small user.b 700 3\n\
      create /large\nwrite /large 0 18000 4\ncreate /holes\nwrite /holes 40000 5000 5\n\
      link /d/small /d/hard\nmkdir /gone\ncreate /gone/file\nwrite /gone/file 0 9000 6\n",
     "write /large 100 50 7\ntruncate /large 17000\nremove-tree /gone\nchmod /d/small 600\nunlink /fifo\n\
-     write /d/hard 300 20 8\nrmxattr /d/small user.a\nsetxattr /holes user.c 40 9\npunch /large 4096 5000\n",
-    "create /logged\nwrite /logged 0 200 10\nsync\nwrite /large 0 17000 11\nsync\n\
+     write /d/hard 300 20 8\nrmxattr /d/small user.a\nsetxattr /holes user.c 40 9\npunch /large 4096 5000\n\
+     clone-directory /zone /clone\nwrite /clone/entry-3 10 20 14\nclone-directory /d /clone/d\nunlink /clone/entry-9\n\
+     create /part\nwrite /part 0 9000 15\ncopy-blocks /large /part 0 2\nrename /clone/d/small /d/back\n",
+    "clone-directory /clone /again\nchmod /again/entry-4 700\ncreate /logged\nwrite /logged 0 200 10\nsync\nwrite /large 0 17000 11\nsync\n\
      rename /d/hard /zone/hard\nchmod /link 777\nsync\nremove-tree /d/empty\nwrite /holes 0 100 12\n",
 ];
 /// 24 more files in a directory, which is a zone.

@@ -9,7 +9,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::data::data_prefix;
 use super::make::check_named;
 use super::remove::zone_range;
 use super::zones::SmallZone;
@@ -174,14 +173,13 @@ impl Fs {
 
     /// Adds everything of the original in one zone.
     fn clone_part(&mut self, clone: &mut Clone, part: &Part) -> Result<()> {
-        let (before, after) = (part.from.below(), MetaKey::root(part.to).below());
         // Each entry counts its name.
         if part.sums.meta > 0 {
-            clone.draft.clone_range(TreeId::Metadata, below(&before, &after));
+            clone.draft.clone_range(TreeId::Metadata, self.all_below(&part.from, part.to)?);
         }
         let (lo, hi) = part.from.subtree_range();
         if KeyScan::new(TreeId::Data, lo, Some(hi)).next(self.volume.store())?.is_some() {
-            clone.draft.clone_range(TreeId::Data, below(&before, &after));
+            clone.draft.clone_range(TreeId::Data, self.all_below(&part.from, part.to)?);
         }
         match part.sums.apart {
             0 => Ok(()),
@@ -246,11 +244,11 @@ impl Fs {
 
     /// Adds the contents of a file with a zone of their own.
     fn clone_contents(&self, clone: &mut Clone, from: ZoneId, to: ZoneId) -> Result<()> {
-        let prefix = |zone| MetaKey::root(zone).encode();
         let (lo, hi) = zone_range(from);
         if KeyScan::new(TreeId::Data, lo, Some(hi)).next(self.volume.store())?.is_some() {
-            let lens = Lens::of_ranges(prefix(to), prefix(from)).expect("two zones are apart");
-            clone.draft.clone_range(TreeId::Data, lens.into());
+            let from = MetaKey::root(from).encode();
+            let contents = self.clone_into(to, from, Key::default(), None)?;
+            clone.draft.clone_range(TreeId::Data, contents);
         }
         Ok(())
     }
@@ -308,19 +306,39 @@ impl Fs {
             }
             self.clone_inode(clone, &inode, &object.place(), linked.zone)?;
             if object.kind() == FileType::Regular {
-                debug_assert_eq!(data_prefix(&object), *MetaKey::root(from).encode());
+                if let Some(other) = inode.data_zone {
+                    let found = format!("them in zone {other}");
+                    return Err(self.damaged(
+                        &object.place(),
+                        "contents in the file's zone",
+                        &found,
+                    ));
+                }
                 self.clone_contents(clone, from, linked.zone)?;
             }
         }
         Ok(())
     }
-}
 
-/// The clone of everything below a directory, by the prefixes of the keys.
-pub(super) fn below(from: &Key, to: &Key) -> RangeClone {
-    let lens = Lens::of_ranges(to.clone(), from.clone()).expect("two zones are apart");
-    let [first, behind] = [FIRST, BEHIND].map(|byte| Key::copied(&[byte]));
-    RangeClone::part(lens, first, Some(behind)).expect("a prefix and one byte are a key")
+    /// The clone of everything below a directory in a fresh zone.
+    pub(super) fn all_below(&self, from: &MetaKey, zone: ZoneId) -> Result<RangeClone> {
+        let [first, behind] = [FIRST, BEHIND].map(|byte| Key::copied(&[byte]));
+        self.clone_into(zone, from.below(), first, Some(behind))
+    }
+
+    /// The clone, in a fresh zone, of the keys that begin with a prefix and go on from `first` to before `end`.
+    pub(super) fn clone_into(
+        &self,
+        zone: ZoneId,
+        prefix: Key,
+        first: Key,
+        end: Option<Key>,
+    ) -> Result<RangeClone> {
+        let root = MetaKey::root(zone);
+        let lens = Lens::of_ranges(root.encode(), prefix);
+        let clone = lens.and_then(|lens| RangeClone::part(lens, first, end));
+        clone.ok_or_else(|| self.damaged(&root, "a zone that is not in use", "one that is"))
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 //! What is small is copied. What is large moves to a fresh zone without a copy: a range clone, and a range delete of the
 //! original ([`Fs::detach`]). So only roots of zones, files with data zones and small objects move further.
 
-use super::clones::below;
 use super::draft::whole_blocks;
 use super::numbers::decode_shown;
 use super::remove::MESSAGES_AT_ONCE;
@@ -113,12 +112,11 @@ impl Fs {
         zone: ZoneId,
     ) -> Result<()> {
         let old = directory.place();
-        let (before, after) = (old.below(), MetaKey::root(zone).below());
         let (lo, hi) = old.subtree_range();
         for tree in [TreeId::Metadata, TreeId::Data] {
             let mut keys = KeyScan::new(tree, lo.clone(), Some(hi.clone()));
             if keys.next(self.volume.store())?.is_some() {
-                draft.clone_range(tree, below(&before, &after));
+                draft.clone_range(tree, self.all_below(&old, zone)?);
                 draft.delete_range(tree, (lo.clone(), hi.clone()));
             }
         }
@@ -226,12 +224,9 @@ impl Fs {
     ) -> Result<()> {
         if self.keys_within(file, 0, u64::MAX).next(self.volume.store())?.is_some() {
             let prefix = Key::new(data::data_prefix(file));
-            let lens = Lens::of_ranges(MetaKey::root(zone).encode(), prefix);
             // Those that the range delete deletes, so that it drops nodes without a look at them.
-            let rest = |block: u64| Key::copied(&block.to_be_bytes());
-            let part = |lens| RangeClone::part(lens, rest(0), Some(rest(u64::MAX)));
-            let clone = lens.and_then(part).expect("two zones are apart, and blocks have keys");
-            draft.clone_range(TreeId::Data, clone);
+            let [first, end] = [0, u64::MAX].map(|block: u64| Key::copied(&block.to_be_bytes()));
+            draft.clone_range(TreeId::Data, self.clone_into(zone, prefix, first, Some(end))?);
             draft.append_deletes(data::delete_blocks(file, 0));
         }
         Ok(())

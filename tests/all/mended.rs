@@ -419,7 +419,10 @@ fn a_repair_can_be_cut_off_anywhere() {
 #[test]
 fn a_full_volume_gets_its_superblock_back() {
     let device = Arc::new(MemoryDevice::new(4 << 20));
-    let mut fs = formatted(device.clone(), tiny(), tight(), 3);
+    // A C1 would be lost, and with it what directories count.
+    let zones = ZoneSizes::UNLIMITED;
+    let volume = create_zoned(device.clone(), tiny(), tight(), zones, 3).unwrap();
+    let mut fs = Fs::format(volume, clock(0), Attributes::at(Time::default())).unwrap();
     let root = fs.root().unwrap();
     let new = New::of(FileType::Regular, Attributes::at(Time::default()));
     let file = fs.make(&root, b"file", new).unwrap();

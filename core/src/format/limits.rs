@@ -3,7 +3,7 @@
 use crate::ids::{Ino, ZoneId};
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 26;
+pub const FORMAT_VERSION: u32 = 27;
 /// The first zone id for allocation; lower ids are the zones of the root and of the orphans.
 pub const FIRST_ZONE: ZoneId = ZoneId(2);
 /// The first inode number for allocation; lower ones are those of the root and of the orphan directory.

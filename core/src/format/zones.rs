@@ -2,7 +2,7 @@
 
 use super::fields::{Fields, FormatError, Writer};
 
-/// Counters of everything below a directory in its zone; the first two are in bytes.
+/// Counters of everything below a directory in its zone; the first two are in bytes, and 0 where zones have no limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Metadata: names, inodes, references and extended attributes.
@@ -33,15 +33,30 @@ impl ZoneSizes {
 
     pub(super) fn decode(f: &mut Fields<'_, '_>) -> Result<ZoneSizes, FormatError> {
         let sizes = ZoneSizes { min: f.u64("zone minimum")?, max: f.u64("zone maximum")? };
-        match sizes.min <= sizes.max {
-            true => Ok(sizes),
-            false => Err(f.wrong("zone maximum", "no less than the minimum", sizes.max)),
+        match sizes {
+            ZoneSizes { min: 1.., max: u64::MAX } => {
+                Err(f.wrong("zone minimum", "0, since there is no maximum", sizes.min))
+            }
+            ZoneSizes { min, max } if min > max => {
+                Err(f.wrong("zone maximum", "no less than the minimum", max))
+            }
+            _ => Ok(sizes),
         }
     }
 
     pub(super) fn encode(&self, w: &mut Writer) {
         w.u64(self.min);
         w.u64(self.max);
+    }
+
+    /// Whether directories count the bytes below them: only limits ask for them.
+    pub const fn count_bytes(&self) -> bool {
+        self.max < u64::MAX
+    }
+
+    /// What the counters of a directory with these sums say.
+    pub fn counted(&self, sums: Sums) -> Sums {
+        if self.count_bytes() { sums } else { Sums { apart: sums.apart, ..Sums::default() } }
     }
 
     /// C1 as given, and C0 as a quarter of it: a size that varies around C1 causes no splits and merges.
@@ -55,9 +70,10 @@ impl ZoneSizes {
         if part < MERGED_MAX { part } else { MERGED_MAX }
     }
 
-    /// These sizes, with a C0 that a log of this size allows.
+    /// These sizes, with a C0 that a log of this size allows; none without a C1.
     pub fn within(self, log_bytes: u64) -> ZoneSizes {
-        ZoneSizes { min: self.min.min(ZoneSizes::merged_max(log_bytes)), ..self }
+        let most = if self.count_bytes() { ZoneSizes::merged_max(log_bytes) } else { 0 };
+        ZoneSizes { min: self.min.min(most), ..self }
     }
 
     /// Whether a zone of these sums is too small.

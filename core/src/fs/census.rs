@@ -52,6 +52,11 @@ pub struct ZonePath {
 }
 
 impl Zone {
+    /// Whether the counters of its root are wrong.
+    pub fn is_miscounted(&self, sizes: ZoneSizes) -> bool {
+        self.kind != ZoneKind::Data && self.stated != sizes.counted(self.counted)
+    }
+
     fn new(id: ZoneId, kind: ZoneKind) -> Zone {
         Zone {
             id,

@@ -173,13 +173,11 @@ impl Fs {
 
     /// Adds everything of the original in one zone.
     fn clone_part(&mut self, clone: &mut Clone, part: &Part) -> Result<()> {
-        // Each entry counts its name.
-        if part.sums.meta > 0 {
-            clone.draft.clone_range(TreeId::Metadata, self.all_below(&part.from, part.to)?);
-        }
-        let (lo, hi) = part.from.subtree_range();
-        if KeyScan::new(TreeId::Data, lo, Some(hi)).next(self.volume.store())?.is_some() {
-            clone.draft.clone_range(TreeId::Data, self.all_below(&part.from, part.to)?);
+        for tree in [TreeId::Metadata, TreeId::Data] {
+            let (lo, hi) = part.from.subtree_range();
+            if KeyScan::new(tree, lo, Some(hi)).next(self.volume.store())?.is_some() {
+                clone.draft.clone_range(tree, self.all_below(&part.from, part.to)?);
+            }
         }
         match part.sums.apart {
             0 => Ok(()),

@@ -119,6 +119,8 @@ impl Counts {
 pub(super) struct Draft {
     /// Its time.
     pub now: Time,
+    /// Whether directories count bytes.
+    counts_bytes: bool,
     /// Range clones; they come first.
     clones: Vec<RecordMessage>,
     /// Deletes; they come next.
@@ -136,9 +138,10 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn new(now: Time) -> Draft {
+    pub(super) fn new(now: Time, sizes: ZoneSizes) -> Draft {
         Draft {
             now,
+            counts_bytes: sizes.count_bytes(),
             clones: Vec::new(),
             deletes: Vec::new(),
             inserts: Vec::new(),
@@ -171,7 +174,14 @@ impl Draft {
 
     /// Adds a change of counters below `directory`.
     pub(super) fn count(&mut self, directory: &Object, delta: Delta) {
-        self.counts.add(directory, delta);
+        let delta = if self.counts_bytes {
+            delta
+        } else {
+            Delta { apart: delta.apart, ..Delta::default() }
+        };
+        if delta != Delta::default() {
+            self.counts.add(directory, delta);
+        }
     }
 
     pub(super) fn insert(&mut self, place: &MetaKey, value: impl Into<Bytes>) {
@@ -246,7 +256,7 @@ impl Fs {
     pub(super) fn begin(&mut self) -> Result<Draft> {
         self.resume_deletes()?;
         self.reap_what_can_be()?;
-        Ok(Draft::new(self.now()))
+        Ok(Draft::new(self.now(), self.sizes))
     }
 
     /// Carries out an operation.

@@ -118,7 +118,7 @@ impl Fs {
         let mut fs = Fs::open(volume, clock);
         let now = fs.now();
         let orphans = Attributes { perm: 0o700, ..Attributes::at(now) };
-        let mut draft = Draft::new(now);
+        let mut draft = Draft::new(now, fs.sizes);
         for (zone, ino, attributes) in
             [(ROOT_ZONE, ROOT_INO, root), (ORPHAN_ZONE, ORPHAN_INO, orphans)]
         {

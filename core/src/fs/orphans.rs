@@ -70,9 +70,9 @@ impl Fs {
         let directory = self.orphans()?;
         let name = orphan_name(ino);
         let Some(object) = self.find(&directory, &name)? else { return Ok(()) };
-        let mut draft = Draft::new(self.now());
+        let mut draft = Draft::new(self.now(), self.sizes);
         if object.is_directory() && !self.delete_below(&mut draft, &object)? {
-            draft = Draft::new(draft.now);
+            draft = Draft::new(draft.now, self.sizes);
             object.set_orphan();
             self.clear(&object)?;
         }

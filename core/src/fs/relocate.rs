@@ -41,9 +41,7 @@ impl Fs {
         let has_zone = object.zone().is_some() || inode.data_zone.is_some();
         match inode.kind {
             _ if has_zone => Ok(()),
-            FileType::Directory if inode.sums.meta.max(inode.sums.data) > most => {
-                self.split(object)
-            }
+            FileType::Directory if self.is_heavy(object, most)? => self.split(object),
             FileType::Regular if whole_blocks(inode.size) > most => self.split_file(object),
             _ => Ok(()),
         }

@@ -40,11 +40,16 @@ impl Fs {
 
     /// Fails for a directory with entries.
     pub fn check_empty(&self, directory: &Object) -> Result<()> {
-        let mut listing = self.listing(directory, None)?;
-        match self.next_entry(&mut listing)? {
-            None => Ok(()),
-            Some(_) => Err(Refusal::NotEmpty.into()),
+        match self.has_entries(directory)? {
+            false => Ok(()),
+            true => Err(Refusal::NotEmpty.into()),
         }
+    }
+
+    /// Whether a directory has entries.
+    pub(super) fn has_entries(&self, directory: &Object) -> Result<bool> {
+        let mut listing = self.listing(directory, None)?;
+        Ok(self.next_entry(&mut listing)?.is_some())
     }
 
     /// Removes a name and its object; a directory with everything below it, none of which may be in use. Needs a
@@ -75,7 +80,7 @@ impl Fs {
             if object.zone().is_none() {
                 self.split(&object)?;
             }
-            draft = Draft::new(draft.now);
+            draft = Draft::new(draft.now, self.sizes);
             self.unname(&mut draft, directory, name, &object)?;
             self.make_orphan(&mut draft, &object)?;
         }
@@ -125,8 +130,8 @@ impl Fs {
                     return Ok(false);
                 }
             }
-            // Each entry counts its name.
-            if sums.meta > 0 {
+            // Each entry counts its name, if bytes are counted.
+            if sums.meta > 0 || !self.sizes.count_bytes() {
                 if !place.path.is_empty() || place == directory.place() {
                     draft.delete_range(TreeId::Metadata, place.subtree_range());
                 }

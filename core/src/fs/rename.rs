@@ -96,7 +96,7 @@ impl Fs {
         };
         loop {
             self.make_way(to, new_name.len() + 2, counts)?;
-            let mut draft = Draft::new(now);
+            let mut draft = Draft::new(now, self.sizes);
             self.unname(&mut draft, old.directory, old.name, &old.object)?;
             let mut replaced = 0;
             if let Some(target) = &target {
@@ -126,7 +126,7 @@ impl Fs {
         loop {
             self.make_way(one.directory, one.name.len() + 2, counts)?;
             self.make_way(other.directory, other.name.len() + 2, counts)?;
-            let mut draft = Draft::new(now);
+            let mut draft = Draft::new(now, self.sizes);
             for Named { directory, name, object } in [one, other] {
                 self.unname(&mut draft, directory, name, object)?;
             }
@@ -167,10 +167,10 @@ impl Fs {
                 }
             }
             None => {
-                let has_entries = object.inode().sums != Sums::default();
-                if has_entries && object.lineage() != to.lineage()
-                    || !self.relocate(draft, object, &new)?
-                {
+                let other_numbers = object.lineage() != to.lineage()
+                    && object.is_directory()
+                    && self.has_entries(object)?;
+                if other_numbers || !self.relocate(draft, object, &new)? {
                     return Ok(false);
                 }
                 self.small_moves(draft, object.inode().data_zone, Some(place.zone));

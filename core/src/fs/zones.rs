@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::format::limits::KEY_MAX;
 use crate::format::*;
 use crate::ids::*;
+use crate::tree::KeyScan;
 
 /// 64 levels: the most directories on a path within one zone. An operation changes the counters of each directory up to
 /// the zone's root, and the total length of their keys is quadratic in the depth.
@@ -163,7 +164,7 @@ impl Fs {
         loop {
             let chain = directory.chain();
             let inner = &chain[..chain.len() - 1];
-            let counts = counts();
+            let counts = if self.sizes.count_bytes() { counts() } else { Counts::default() };
             let over = inner.iter().find(|object| {
                 counts.iter().any(|(other, delta)| other == *object && self.outgrows(other, *delta))
             });
@@ -211,13 +212,38 @@ impl Fs {
             return Ok(Delta::reference());
         }
         let inode = object.inode();
+        let apart = Delta::apart(apart(inode.data_zone, lineage.stored(inode.ino)));
+        let standing = apart + Delta::from(inode.sums);
+        if !self.sizes.count_bytes() {
+            return Ok(standing);
+        }
         let own = Delta::meta(inode.encoded_len() + self.xattr_bytes(&object.place())?);
         let data = match inode.kind {
             FileType::Regular if inode.data_zone.is_none() => inode.size,
             _ => 0,
         };
-        let apart = Delta::apart(apart(inode.data_zone, lineage.stored(inode.ino)));
-        Ok(own + Delta::from(inode.sums) + Delta::data(data) + apart)
+        Ok(standing + own + Delta::data(data))
+    }
+
+    /// Whether more than `most` bytes are below a directory in its zone: metadata, or contents of files. Where bytes are not
+    /// counted, it reads keys until it knows.
+    pub(super) fn is_heavy(&self, directory: &Object, most: u64) -> Result<bool> {
+        if self.sizes.count_bytes() {
+            let sums = directory.inode().sums;
+            return Ok(sums.meta.max(sums.data) > most);
+        }
+        let (lo, hi) = directory.place().subtree_range();
+        for tree in [TreeId::Metadata, TreeId::Data] {
+            let mut keys = KeyScan::new(tree, lo.clone(), Some(hi.clone()));
+            let mut bytes = 0;
+            while let Some((key, len)) = keys.next(self.volume.store())? {
+                bytes += (key.len() - lo.len() + len) as u64;
+                if bytes > most {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Makes a directory the root of a zone.
@@ -225,12 +251,11 @@ impl Fs {
         let Some((up, name)) = directory.up() else { return Ok(()) };
         let zone = self.volume.take_zone()?;
         let (old, new) = (directory.place(), MetaKey::root(zone));
-        let mut draft = Draft::new(self.now());
+        let mut draft = Draft::new(self.now(), self.sizes);
         draft.count(&up, Delta::reference() - self.standing(directory)?);
         // The new zone inherits the lineage, so what is stored moves as it is.
         let lineage = directory.lineage();
-        let sums = directory.inode().sums;
-        match sums.meta.max(sums.data) > self.copied_max() {
+        match self.is_heavy(directory, self.copied_max())? {
             true => {
                 self.relocate_xattrs(&mut draft, &old, &new)?;
                 self.splice_subtree(&mut draft, directory, zone)?;
@@ -277,7 +302,7 @@ impl Fs {
     pub(super) fn split_file(&mut self, file: &Object) -> Result<()> {
         let Some((up, _)) = file.up() else { return Ok(()) };
         let zone = self.volume.take_zone()?;
-        let mut draft = Draft::new(self.now());
+        let mut draft = Draft::new(self.now(), self.sizes);
         draft.count(&up, Delta::apart(1) - Delta::data(file.inode().size));
         match whole_blocks(file.inode().size) > self.copied_max() {
             true => self.splice_blocks(&mut draft, file, zone)?,
@@ -397,7 +422,7 @@ impl Fs {
         if self.is_deeper(zone, DEPTH_MAX.saturating_sub(new.path.len()))? {
             return Ok(());
         }
-        let mut draft = Draft::new(self.now());
+        let mut draft = Draft::new(self.now(), self.sizes);
         let inode = draft.inode(directory);
         inode.parent = None;
         let meta = inode.encoded_len() + self.xattr_bytes(&old)?;
@@ -427,7 +452,7 @@ impl Fs {
 
     fn merge_file(&mut self, zone: ZoneId, file: &Object) -> Result<()> {
         let Some((up, _)) = file.up() else { return Ok(()) };
-        let mut draft = Draft::new(self.now());
+        let mut draft = Draft::new(self.now(), self.sizes);
         let delta = Delta::data(file.inode().size) - Delta::apart(1);
         if !self.fits(&up, delta) {
             return Ok(());

@@ -58,6 +58,8 @@ impl Workload {
     /// The built-in workloads.
     pub fn all() -> Vec<Workload> {
         let tiny = Setup::tiny(3072 * KIB);
+        // Without a C1 no bytes are counted.
+        let free = Setup { zones: ZoneSizes::UNLIMITED, ..tiny };
         let seeded = |name, about, setup, plot| {
             let plot = Plot::Seeded(plot);
             Workload { name, about, setup, plot }
@@ -71,13 +73,13 @@ impl Workload {
             seeded("holes", "truncating, extending, punching holes", ROOMY, holes),
             seeded("small", "many small files in directories", tiny, small),
             seeded("recreate", "large files deleted and made again", LARGE, recreate),
-            seeded("replace", "renames over targets", tiny, replace),
+            seeded("replace", "renames over targets", free, replace),
             seeded("links", "hard links and extended attributes", tiny, links),
             seeded("repeat", "the same again after opening again", ROOMY, repeat),
-            seeded("metadata", "directories, and checkpoints at odd moments", tiny, metadata),
+            seeded("metadata", "directories, and checkpoints at odd moments", free, metadata),
             seeded("turns", "two files written in turns", ROOMY, turns),
             seeded("zones", "zones that split, move, merge and go", tiny, zones),
-            seeded("orphans", "names that go before what they lead to", tiny, orphans),
+            seeded("orphans", "names that go before what they lead to", free, orphans),
             seeded("snapshots", "snapshots that are taken and dropped", tiny, snapshots),
             seeded("clones", "parts of files that are shared", ROOMY, clones),
             seeded("directories", "directories that are cloned", ROOMY, directories),

@@ -35,7 +35,7 @@ pub(crate) fn show(image: &Image, output: &mut Output, io: &mut Io) -> Result<()
     for (at, zone) in zones.iter().enumerate() {
         let path = path_of(&zones, at);
         output.line(io, line(zone, &path, sizes, width), || object(zone, &path, sizes))?;
-        output.damaged |= zone.stated != zone.counted;
+        output.damaged |= zone.is_miscounted(sizes);
     }
     Ok(())
 }
@@ -83,7 +83,7 @@ fn line(zone: &Zone, path: &[u8], sizes: ZoneSizes, width: usize) -> String {
         size_of(zone, sizes),
         Printable(path),
     );
-    if zone.stated != zone.counted {
+    if zone.is_miscounted(sizes) {
         let (meta, data) = (zone.stated.meta, zone.stated.data);
         text += &format!("  (its counters say {meta} and {data})");
     }
@@ -94,6 +94,7 @@ fn line(zone: &Zone, path: &[u8], sizes: ZoneSizes, width: usize) -> String {
 }
 
 fn object(zone: &Zone, path: &[u8], sizes: ZoneSizes) -> serde_json::Value {
+    let stated = |bytes: u64| (sizes.count_bytes() || zone.kind == ZoneKind::Data).then_some(bytes);
     json!({
         "zone": zone.id.0,
         "above": zone.above.map(|above| above.0),
@@ -102,8 +103,8 @@ fn object(zone: &Zone, path: &[u8], sizes: ZoneSizes) -> serde_json::Value {
         "entries": zone.entries,
         "metadata_bytes": zone.counted.meta,
         "file_bytes": zone.counted.data,
-        "stated_metadata_bytes": zone.stated.meta,
-        "stated_file_bytes": zone.stated.data,
+        "stated_metadata_bytes": stated(zone.stated.meta),
+        "stated_file_bytes": stated(zone.stated.data),
         "size": size_of(zone, sizes),
         "to_be_merged": zone.small,
         "path": json::text(path, &printable(path)),

@@ -119,9 +119,12 @@ fn zone_sizes(text: &str) -> Result<ZoneSizes, String> {
         max => ZoneSizes::of_max(parse_size(max)?),
     };
     let sizes = ZoneSizes { min: min.unwrap_or(of_max.min), ..of_max };
-    match sizes.min <= sizes.max {
-        true => Ok(sizes),
-        false => Err(format!("C0, {}, is larger than C1, {}", sizes.min, sizes.max)),
+    match sizes {
+        ZoneSizes { min: 1.., max: u64::MAX } => {
+            Err(format!("C0, {}, asks for a C1: without one no bytes are counted", sizes.min))
+        }
+        ZoneSizes { min, max } if min > max => Err(format!("C0, {min}, is larger than C1, {max}")),
+        _ => Ok(sizes),
     }
 }
 

@@ -594,6 +594,7 @@ impl<'s> Schema<'s> {
 
     /// Adds what an entry counts to its directory, which is given by the prefix of the keys below it.
     fn count(&mut self, zone: ZoneId, directory: &[u8], more: Sums) {
+        let more = self.sizes.counted(more);
         let found = match directory.len() == ZONE_BYTES {
             true => Some(&mut self.zones.entry(zone).or_default().found),
             false => self.inline.get_mut(directory).map(|it| &mut it.found),

@@ -24,6 +24,8 @@ const IMAGE_BYTES: u64 = 2 << 20;
 /// Small nodes: deep trees from few files.
 const GEOMETRY: Geometry =
     Geometry { node_size: 4096, leaf_size: 4096, basement_size: 1024, fanout: 4 };
+/// 1 MiB: directories count bytes, and none is split.
+const ZONES: ZoneSizes = ZoneSizes { min: 0, max: 1 << 20 };
 const CACHE: CacheBudget = CacheBudget { total_bytes: 2 << 20, dirty_bytes: 1 << 20 };
 /// 16 KiB: writes of this size are bound late.
 const LATE_BYTES: usize = 16 << 10;
@@ -62,6 +64,7 @@ impl Bench {
             label: "broken".into(),
             log_bytes: 128 << 10,
             geometry: GEOMETRY,
+            zones: ZONES,
             cache: CACHE,
             ..CreateOptions::new(*b"broken on demand", memory.len(), nonces(0))
         };

@@ -35,7 +35,7 @@ fn a_new_image_in_full() {
       Label: new
        UUID: {UUID}
   Volume id: {volume}
-    Version: 26
+    Version: 27
    Features: none
       State: clean: the log is empty
      Errors: none met

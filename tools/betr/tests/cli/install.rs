@@ -231,7 +231,7 @@ fn file_knows_an_image() {
         out
     };
     let expected = format!(
-        "betr file system image, version 26, label \"disk\", UUID={UUID}, 512 blocks of 4096 bytes\n"
+        "betr file system image, version 27, label \"disk\", UUID={UUID}, 512 blocks of 4096 bytes\n"
     );
     assert_eq!(told("a.img", "-L disk"), expected);
     assert_eq!(told("b.img", ""), expected.replace(", label \"disk\"", ""));

@@ -36,14 +36,14 @@ fn an_image_in_every_form() {
     assert_eq!(
         out(""),
         format!(
-            "{name}: LABEL=\"a b\\\"$c\\\\é\" UUID=\"{UUID}\" VERSION=\"26\" BLOCK_SIZE=\"4096\" \
+            "{name}: LABEL=\"a b\\\"$c\\\\é\" UUID=\"{UUID}\" VERSION=\"27\" BLOCK_SIZE=\"4096\" \
              FSSIZE=\"2097152\" TYPE=\"betr\" USAGE=\"filesystem\"\n"
         )
     );
     assert_eq!(
         out("-o export"),
         format!(
-            "DEVNAME={name}\nLABEL=a\\ b\\\"\\$c\\\\é\nUUID={UUID}\nVERSION=26\nBLOCK_SIZE=4096\n\
+            "DEVNAME={name}\nLABEL=a\\ b\\\"\\$c\\\\é\nUUID={UUID}\nVERSION=27\nBLOCK_SIZE=4096\n\
              FSSIZE=2097152\nTYPE=betr\nUSAGE=filesystem\n"
         )
     );
@@ -51,7 +51,7 @@ fn an_image_in_every_form() {
         out("--output udev"),
         format!(
             "ID_FS_LABEL=a_b\"$c\\é\nID_FS_LABEL_ENC=a\\x20b\\x22\\x24c\\x5cé\nID_FS_UUID={UUID}\n\
-             ID_FS_UUID_ENC={UUID}\nID_FS_VERSION=26\nID_FS_BLOCK_SIZE=4096\nID_FS_FSSIZE=2097152\n\
+             ID_FS_UUID_ENC={UUID}\nID_FS_VERSION=27\nID_FS_BLOCK_SIZE=4096\nID_FS_FSSIZE=2097152\n\
              ID_FS_TYPE=betr\nID_FS_USAGE=filesystem\n"
         )
     );

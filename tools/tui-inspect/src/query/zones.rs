@@ -47,7 +47,7 @@ pub(super) fn zones(image: &Image, work: &Arc<Work>) -> Result<Sheet, String> {
 fn row(zones: &[Zone], at: usize, sizes: ZoneSizes) -> Row {
     let zone = &zones[at];
     let mark = match () {
-        () if zone.stated != zone.counted => Cell::new(Role::Bad, "COUNTERS"),
+        () if zone.is_miscounted(sizes) => Cell::new(Role::Bad, "COUNTERS"),
         () if zone.above.is_none() && at > 1 => Cell::new(Role::Bad, "NO PARENT"),
         () if zone.small => Cell::new(Role::Warn, "to merge"),
         () if zone.above.is_some()
@@ -130,6 +130,7 @@ pub(super) fn zone(image: &Image, id: ZoneId, work: &Arc<Work>) -> Result<Sheet,
         ];
         for (name, counted, stated) in counters {
             let cell = match counted == stated {
+                _ if !sizes.count_bytes() && stated == 0 => Cell::from(number(counted)),
                 true => Cell::from(format!("{}, as its counter says", number(counted))),
                 false => Cell::new(
                     Role::Bad,

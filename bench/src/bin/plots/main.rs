@@ -15,6 +15,10 @@ use serde_json::Value;
 
 /// 720 and 420 pixels: two plots beside each other on a usual screen.
 const SIZE: (u32, u32) = (720, 420);
+/// 96 pixels beside a plot, for the names of its lines.
+const LEGEND: u32 = 96;
+/// 14 pixels: a line of text.
+const LINE: i32 = 14;
 /// 3 points: fewer are no curve.
 const POINTS_MIN: usize = 3;
 /// A factor of 16 between the greatest and the smallest value: beyond it the axis is logarithmic.
@@ -136,6 +140,7 @@ where
     let mut chart = ChartBuilder::on(&area)
         .caption(format!("{workload}: {step}"), ("sans-serif", 18))
         .margin(12)
+        .margin_right(LEGEND)
         .x_label_area_size(40)
         .y_label_area_size(64)
         .build_cartesian_2d(x, y)?;
@@ -149,19 +154,29 @@ where
         .x_label_formatter(&|number| if is_size { size(*number) } else { format!("{number:.0}") })
         .y_label_formatter(&|value| format!("{value}"))
         .draw()?;
+    let mut labels = Vec::new();
     for (system, points) in lines {
         let known = COLORS.iter().find(|(name, _)| name == system);
         let color = known.map_or(BLACK, |(_, color)| *color);
         let points: Vec<(f64, f64)> =
             points.iter().map(|(number, all)| (*number as f64, median(all))).collect();
-        let style = color.stroke_width(2);
-        chart
-            .draw_series(LineSeries::new(points.iter().copied(), style))?
-            .label(system)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
+        chart.draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?;
         chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
+        let end = points.last().map(|end| chart.backend_coord(end));
+        labels.extend(end.map(|(x, y)| (y - LINE / 2, x + LINE, system, color)));
     }
-    chart.configure_series_labels().border_style(BLACK).background_style(WHITE.mix(0.8)).draw()?;
+    // Each line has its name behind its end; names of lines that end together are below each other.
+    labels.sort_by_key(|(y, ..)| *y);
+    let mut free = 0;
+    for (y, x, system, color) in labels {
+        let at = y.max(free);
+        free = at + LINE;
+        area.draw(&Text::new(
+            system.clone(),
+            (x, at),
+            ("sans-serif", 13).into_font().color(&color),
+        ))?;
+    }
     area.present()?;
     Ok(())
 }

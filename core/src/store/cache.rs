@@ -1,8 +1,8 @@
 //! The node cache: which nodes are in memory, and which of them was used longest ago.
 //!
-//! A clean node that is used becomes the youngest at once, but its place in the order of ages is updated lazily, when
-//! it comes up for eviction. So a lookup costs one map access for each node, and the order is exact where eviction uses
-//! it.
+//! A node that is used becomes the youngest at once, but its place in the order of ages is updated lazily, when it comes up for
+//! eviction or nodes are chosen for write-back. So a lookup costs one map access for each node, and the order is exact
+//! where it is used.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -265,18 +265,17 @@ impl Lru {
     pub(super) fn get(&mut self, id: NodeId, purpose: Use) -> Option<Arc<Node>> {
         let slot = self.slots.get_mut(&id)?;
         self.tick += 1;
-        let waits = matches!(slot.kind, Kind::Used | Kind::Head);
-        if !waits {
+        // Its kind may change.
+        let is_scanned = slot.kind == Kind::Scanned;
+        if is_scanned {
             self.kinds.leave(slot);
         }
         slot.age = self.tick;
         slot.keeps_head |= purpose != Use::Scan;
         // The more important use counts. A head has lost its parts, so the use of its next parts counts.
         slot.purpose = if slot.kind == Kind::Head { purpose } else { slot.purpose.max(purpose) };
-        if slot.kind == Kind::Scanned {
+        if is_scanned {
             slot.kind = slot.clean_kind();
-        }
-        if !waits {
             self.kinds.enter(id, slot);
         }
         Some(slot.node.clone())
@@ -410,18 +409,32 @@ impl Lru {
         }
     }
 
-    /// Updates the orders of clean nodes until the first of each is really the oldest: nodes that were used since they
+    /// Updates the orders for eviction until the first of each is really the oldest: nodes that were used since they
     /// were listed move back.
     fn settle_oldest(&mut self) {
-        for ages in [&mut self.kinds.used, &mut self.kinds.heads] {
-            while let Some((listed, id)) = ages.order.first_key_value().map(|(age, id)| (*age, *id))
+        let orders: [fn(&Kinds) -> &Ages; 3] =
+            [|kinds| &kinds.used, |kinds| &kinds.heads, |kinds| &kinds.dirty_read];
+        for of in orders {
+            while let Some(id) = of(&self.kinds).oldest()
                 && let Some(slot) = self.slots.get_mut(&id)
-                && slot.age != listed
+                && slot.age != slot.listed
             {
-                slot.listed = slot.age;
-                ages.order.remove(&listed);
-                ages.order.insert(slot.age, id);
+                self.kinds.leave(slot);
+                self.kinds.enter(id, slot);
             }
+        }
+    }
+
+    /// Updates the orders of dirty nodes.
+    fn settle_dirty(&mut self) {
+        let Kinds { dirty_leaves, dirty_internals, .. } = &self.kinds;
+        let all = dirty_leaves.order.iter().chain(&dirty_internals.order);
+        let is_used =
+            |id: &NodeId, listed: u64| self.slots.get(id).is_some_and(|slot| slot.age != listed);
+        let used: Vec<NodeId> =
+            all.filter(|(listed, id)| is_used(id, **listed)).map(|(_, id)| *id).collect();
+        for id in used {
+            self.change(id, |_| {});
         }
     }
 
@@ -465,7 +478,8 @@ impl Lru {
     /// internal node. A leaf rarely changes again soon, and an internal node soon does. But if leaves are few
     /// (1/`LEAVES_SHARE` of internal nodes), they may be those being filled, and an internal node is written. It is
     /// the one with the largest product of weight and expected time until its next messages; of equal ones, the oldest.
-    pub(super) fn next_to_write(&self, bytes: usize, now: u64) -> Vec<Arc<Node>> {
+    pub(super) fn next_to_write(&mut self, bytes: usize, now: u64) -> Vec<Arc<Node>> {
+        self.settle_dirty();
         let (leaves, internals) = (&self.kinds.dirty_leaves, &self.kinds.dirty_internals);
         if LEAVES_SHARE * leaves.bytes < internals.bytes {
             let cost = |slot: &&Slot| match &*slot.node {
@@ -493,7 +507,8 @@ impl Lru {
     }
 
     /// All dirty nodes, leaves first, each kind from the oldest on. No node may be in flight.
-    pub(super) fn all_dirty(&self) -> Vec<Arc<Node>> {
+    pub(super) fn all_dirty(&mut self) -> Vec<Arc<Node>> {
+        self.settle_dirty();
         let ids =
             self.kinds.dirty_leaves.order.values().chain(self.kinds.dirty_internals.order.values());
         ids.filter_map(|id| self.slots.get(id)).map(|slot| slot.node.clone()).collect()

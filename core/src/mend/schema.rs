@@ -105,9 +105,12 @@ impl Mender<'_> {
                 self.put(key, value)
             }
             Correction::Cloned(key, root) => {
-                let lineage =
-                    Lineage { tag: self.volume.take_tag()?, limit: self.volume.next_numbers().ino };
-                let what = format!("written afresh, with tag {} for what was cloned", lineage.tag);
+                let limit = self.volume.next_numbers().ino;
+                // Without a tag the next round gives each inode another number.
+                let (lineage, what) = match self.volume.take_tag() {
+                    Ok(tag) => (Lineage { limit, tag }, format!("written afresh, with tag {tag}")),
+                    Err(_) => (Lineage::NONE, "written afresh".into()),
+                };
                 self.note(Place::Key(TreeId::Metadata, key.to_vec()), what);
                 let ino = lineage.stored(root.ino);
                 self.put(key, Inode { ino, lineage, ..*root }.encode())

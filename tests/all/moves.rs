@@ -262,3 +262,49 @@ fn what_moved_into_a_clone_keeps_its_number_in_a_zone() {
         assert_eq!(fs.resolve(path.as_bytes()).unwrap().ino(), ino, "{path}");
     }
 }
+
+/// The directory clone of BetrFS 0.5: 8 directories of 8 files of 4 MiB; eight rounds of a clone of the last clone, 16 bytes into
+/// each of its files, and a reader that begins cold.
+#[test]
+fn a_clone_of_a_clone_asks_for_the_same_in_each_round() {
+    let (device, mut fs) = usual(512);
+    let mut last = {
+        let root = fs.root().unwrap();
+        make(&mut fs, &root, "0", FileType::Directory)
+    };
+    for number in 0..64 {
+        let name = format!("{}", number / 8);
+        if number % 8 == 0 {
+            make(&mut fs, &last, &name, FileType::Directory);
+        }
+        let directory = fs.lookup(&last, name.as_bytes()).unwrap();
+        file(&mut fs, &directory, &format!("{}", number % 8), 4 << 20);
+    }
+    let mut reads = Vec::new();
+    for round in 1..=8 {
+        drop(last);
+        fs.checkpoint().unwrap();
+        drop(fs);
+        fs = reopened(&device, 10 + round);
+        let before = fs.volume().store().space.used_blocks();
+        let root = fs.root().unwrap();
+        let from = fs.resolve(format!("{}", round - 1).as_bytes()).unwrap();
+        let name = format!("{round}");
+        let counts = counted(&mut fs, |fs| {
+            fs.clone_directory(&from, &root, name.as_bytes()).unwrap();
+        });
+        assert_eq!((counts.writes, counts.flushes), (1, 1), "round {round}: {counts:?}");
+        reads.push(counts.reads);
+        for number in 0..64 {
+            let path = format!("{round}/{}/{}", number / 8, number % 8);
+            let file = fs.resolve(path.as_bytes()).unwrap();
+            fs.write(&file, (2 << 20) + 5, &Bytes::from_static(b"a few other byte")).unwrap();
+        }
+        fs.checkpoint().unwrap();
+        let more = fs.volume().store().space.used_blocks() - before;
+        assert!(more <= 256, "{more} blocks in round {round}");
+        last = fs.resolve(name.as_bytes()).unwrap();
+    }
+    // Heads of nodes, and messages of the round before. From the third round on there are as many.
+    assert!(reads[7] <= reads[2] + 4, "{reads:?}");
+}

@@ -202,7 +202,7 @@ impl Node {
             Node::Leaf(leaf) => leaf.read_all(disk),
             Node::Internal(internal) => {
                 internal.load_ranges(disk)?;
-                (0..internal.children().len()).try_for_each(|at| internal.load_pending(disk, at))
+                internal.load_pending(disk, 0..internal.children().len())
             }
         }
     }

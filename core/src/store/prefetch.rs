@@ -93,7 +93,7 @@ impl Store {
     fn start_prefetch(&self, nodes: Vec<Arc<Node>>, children: Vec<usize>) -> Prefetch {
         let disk = self.disk.clone();
         let work = move || {
-            let pending = |node: &Internal, at: usize| drop(node.load_pending(&disk, at));
+            let pending = |node: &Internal, at: usize| drop(node.load_pending(&disk, at..at + 1));
             let is_serial = disk.device().requires_serial_io();
             let read = |node: &Arc<Node>| match &**node {
                 Node::Leaf(leaf) => drop(leaf.read_all(&disk)),

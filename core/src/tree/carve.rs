@@ -41,8 +41,9 @@ struct Cut {
 pub(super) enum CarveStep {
     /// Put a level above a root that is a leaf.
     AddLevel(TreeId),
-    /// Flush the buffer for child `at` of the internal node at this site.
-    Flush { site: Site, id: NodeId, at: usize },
+    /// Flush the buffer for child `at` of the internal node at this site. Those for the next ones, before child `until`, may
+    /// have to be flushed after it.
+    Flush { site: Site, id: NodeId, at: usize, until: usize },
     /// Divide the node at this site at the site's key.
     Divide(Site),
     /// Replace the shared child `at` of the internal node at this site by a copy.
@@ -133,7 +134,8 @@ impl Balance {
         carve.at = at;
         match step {
             CarveStep::AddLevel(tree) => shape::add_level(store, tree)?,
-            CarveStep::Flush { site, id, at } => {
+            CarveStep::Flush { site, id, at, until } => {
+                store.internal(id)?.load_pending(&store.disk, at..until)?;
                 let (_, pivot) = shape::move_buffer(store, id, at)?;
                 self.enqueue(site.tree, &pivot, Height(site.height.0 - 1));
             }
@@ -191,7 +193,8 @@ fn next(
                     return Ok(divides);
                 }
                 if internal.pending(at) > 0 {
-                    return Ok(Some(CarveStep::Flush { site: site(), id: internal.id, at }));
+                    let (id, until) = (internal.id, at + 1);
+                    return Ok(Some(CarveStep::Flush { site: site(), id, at, until }));
                 }
                 let id = internal.id;
                 if !way.enter_alone(at)? {
@@ -223,7 +226,7 @@ fn next_pending(
         };
         let site = |at: usize| Site { tree, key: internal.children()[at].pivot.clone(), height };
         if let Some(at) = (first..=last).find(|at| internal.pending(*at) > 0) {
-            return Ok(Some(CarveStep::Flush { site: site(at), id, at }));
+            return Ok(Some(CarveStep::Flush { site: site(at), id, at, until: last + 1 }));
         }
         if height <= below {
             return Ok(None);

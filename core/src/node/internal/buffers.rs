@@ -7,11 +7,11 @@ use super::*;
 use crate::tuning::{EXPECTED_MAX, READ_APART_MIN};
 
 impl Internal {
-    /// Reads the slices for child `at` from sealed runs; on all cores if there are many.
-    pub fn load_pending(&self, disk: &Disk, at: usize) -> Result<()> {
+    /// Reads the slices for consecutive children from sealed runs; on all cores if there are many runs.
+    pub fn load_pending(&self, disk: &Disk, children: Range<usize>) -> Result<()> {
         let read =
             |(run, slices): (&Run, Vec<usize>)| self.load_slices(disk, run, slices.into_iter());
-        let mut missing = self.missing(&[at]);
+        let mut missing = self.missing(children);
         missing.retain(|(_, slices)| !slices.is_empty());
         match missing.len() >= READ_APART_MIN && !disk.device().requires_serial_io() {
             true => pool::run(|| missing.into_par_iter().try_for_each(read)),
@@ -23,7 +23,7 @@ impl Internal {
     /// result does not stay in memory with the node.
     pub(super) fn fetch(&self, disk: &Disk, children: &[usize], on_all: bool) -> Result<Fetched> {
         let read = |(run, slices): (&Run, Vec<usize>)| self.read_slices(disk, run, &slices);
-        let runs = self.missing(children);
+        let runs = self.missing(children.iter().copied());
         let bytes = |(run, slices): &(&Run, Vec<usize>)| {
             let section = |at: &usize| &run.reference.slices[*at].section;
             slices.iter().map(|at| section(at).bytes as usize).sum::<usize>()
@@ -40,9 +40,9 @@ impl Internal {
     }
 
     /// For each run, its slices for some children that are not in memory.
-    fn missing(&self, children: &[usize]) -> Vec<(&Run, Vec<usize>)> {
+    fn missing(&self, children: impl Iterator<Item = usize>) -> Vec<(&Run, Vec<usize>)> {
         let mut missing: Vec<_> = self.runs.iter().map(|run| (run, Vec::new())).collect();
-        for share in children.iter().flat_map(|at| &self.children[*at].shares) {
+        for share in children.flat_map(|at| &self.children[at].shares) {
             let (run, slices) = &mut missing[usize::from(share.run)];
             slices.extend(share.slices().filter(|at| run.slices[*at].get().is_none()));
         }

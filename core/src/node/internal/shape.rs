@@ -41,10 +41,10 @@ impl Internal {
     /// are in the open run.
     pub fn copied(&self, disk: &Disk, id: NodeId, lens: Option<&Arc<Lens>>) -> Result<Internal> {
         let mut old = self.clone();
+        old.unseal(disk)?;
         let mut children = Vec::with_capacity(self.children.len());
         let mut open = Vec::with_capacity(self.children.len());
-        for (at, child) in self.children.iter().enumerate() {
-            let messages = old.gather(disk, at)?;
+        for (child, messages) in self.children.iter().zip(std::mem::take(&mut old.open)) {
             let pivot = lens.map_or(child.pivot.clone(), |lens| lens.up(&child.pivot));
             children.push(Child::new(child.id, pivot, child.lens_below(lens)?, RunSeq(0)));
             open.push(match lens {

@@ -6,10 +6,10 @@ use betr_core::Error;
 use betr_core::check::{CheckOptions, Code, Finding, Repairable, Report, Severity, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::format::{
-    Action, FileType, Inode, MetaKey, MetaValue, Op, RecordMessage, ZoneSizes,
+    Action, FileType, Inode, MetaKey, MetaValue, NextNumbers, Op, RecordMessage, ZoneSizes, limits,
 };
 use betr_core::fs::{Attributes, Fs, New, ROOT_ZONE};
-use betr_core::ids::{BLOCK_SIZE, Time, TreeId, is_zero};
+use betr_core::ids::{BLOCK_SIZE, Tag, Time, TreeId, is_zero};
 use betr_core::mend::{Missing, MissingPart, Repair, repair_all};
 use betr_core::space::slot_block;
 use betr_core::store::Geometry;
@@ -266,6 +266,87 @@ fn clone_directory(fs: &mut Fs) {
     fs.link(&file, &directory, b"another name").unwrap();
     fs.make(&directory, b"below", new(FileType::Directory)).unwrap();
     fs.clone_directory(&directory, &root, b"clone").unwrap();
+}
+
+/// A volume with a directory and a clone of it; and the zone of the clone.
+fn with_clone() -> (Arc<MemoryDevice>, Fs, MetaKey) {
+    let device = Arc::new(MemoryDevice::new(4 << 20));
+    let mut fs = formatted(device.clone(), tiny(), roomy(), 3);
+    clone_directory(&mut fs);
+    let name = MetaKey::root(ROOT_ZONE).child(b"clone").encode();
+    let value = fs.volume().get(TreeId::Metadata, &name).unwrap().unwrap();
+    let MetaValue::ZoneRef(clone) = MetaValue::decode(&value, None).unwrap() else {
+        panic!("a reference");
+    };
+    (device, fs, MetaKey::root(clone.zone))
+}
+
+/// Does something to an entry of the metadata, behind the file system's back.
+fn change(fs: &mut Fs, place: &MetaKey, action: Action) {
+    let message = RecordMessage::Point(TreeId::Metadata, place.encode(), action);
+    let change = Transaction { op: Op::Raw, wall: Time::default(), messages: vec![message] };
+    fs.volume_mut().commit(change).unwrap();
+}
+
+/// Without its root a clone has lost its tag. Its objects get numbers that no other object has: with a new tag, or each
+/// a new one if there is no tag left.
+#[test]
+fn a_clone_without_a_root_gets_numbers_of_its_own() {
+    for tags_left in [true, false] {
+        let (device, mut fs, zone) = with_clone();
+        if !tags_left {
+            let next = fs.volume().next_numbers();
+            let tag = Tag(limits::TAGS_END);
+            fs.volume_mut().raise_numbers(NextNumbers { tag, ..next });
+        }
+        change(&mut fs, &zone, Action::Delete);
+        fs.checkpoint().unwrap();
+        drop(fs);
+        let (_, done, repaired) = mended("no root", device.snapshot()).unwrap();
+        let changes = done.mended.unwrap().changes;
+        let says = |what: &str| changes.iter().any(|change| change.what.contains(what));
+        assert_eq!(
+            (says("with tag"), says("inode number")),
+            (tags_left, !tags_left),
+            "{changes:?}"
+        );
+        let after = contents(&repaired);
+        for name in ["file", "another name", "below"] {
+            let [original, clone] =
+                ["directory", "clone"].map(|above| &after[format!("/{above}/{name}").as_bytes()]);
+            assert_ne!(number(&original.0), number(&clone.0), "{name}");
+            assert_eq!(original.1, clone.1, "{name}");
+        }
+    }
+}
+
+/// A clone that has lost the message about a name of a file with a zone shows the original's reference.
+#[test]
+fn names_that_a_clone_has_from_its_original_are_dropped() {
+    let (device, mut fs, zone) = with_clone();
+    fs.checkpoint().unwrap();
+    let sound: Arc<dyn Device> = Arc::new(MemoryDevice::from(device.snapshot()));
+    let before = contents(&sound);
+    let root = MetaKey::root(ROOT_ZONE).child(b"directory");
+    let original = root.child(b"file").encode();
+    let value = fs.volume().get(TreeId::Metadata, &original).unwrap().unwrap();
+    for name in [&b"file"[..], b"another name"] {
+        change(&mut fs, &zone.child(name), Action::Insert(value.clone()));
+    }
+    fs.checkpoint().unwrap();
+    drop(fs);
+    let (_, _, repaired) = mended("names of the original", device.snapshot()).unwrap();
+    let after = contents(&repaired);
+    for name in ["/directory/file", "/directory/another name"] {
+        assert_eq!(before[name.as_bytes()], after[name.as_bytes()], "{name}");
+    }
+    for name in ["/clone/file", "/clone/another name"] {
+        assert!(!after.contains_key(name.as_bytes()), "{name}");
+    }
+    // The clone's own file has lost its names.
+    assert!(
+        after.iter().any(|(path, (_, data))| path.starts_with(b"/lost+found/") && data == b"short")
+    );
 }
 
 /// An image with several log groups that bind values late.

@@ -164,7 +164,7 @@ fn blocks_behind_lenses_are_held_against_their_files() {
     let clone = fs.clone_directory(&original, &root, b"clone").unwrap();
     fs.checkpoint().unwrap();
     let zone = clone.zone().unwrap();
-    let at = |name: &str| MetaKey { zone, path: vec![name.into()], xattr: None };
+    let at = |name: &str| MetaKey::root(zone).child(name.as_bytes());
     let changed = |fs: &Fs, name: &str, change: &dyn Fn(&mut Inode)| {
         let key = at(name).encode();
         let value = fs.volume().get(TreeId::Metadata, &key).unwrap().unwrap();

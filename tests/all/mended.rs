@@ -606,7 +606,7 @@ fn full(bytes: u64, wrong_links: u32) -> Arc<MemoryDevice> {
         let made = fs.make(&root, name.as_bytes(), new.clone());
         let written = made.and_then(|file| fs.write(&file, 0, &Bytes::from(contents)));
         if number < wrong_links.into() {
-            let place = MetaKey { zone: ROOT_ZONE, path: vec![name.into_bytes()], xattr: None };
+            let place = MetaKey::root(ROOT_ZONE).child(name.as_bytes());
             let key = place.encode();
             let value = fs.volume().get(TreeId::Metadata, &key).unwrap().unwrap();
             let MetaValue::Inode(inode) = MetaValue::decode(&value, None).unwrap() else {

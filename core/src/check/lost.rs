@@ -18,7 +18,7 @@ pub(super) fn report(device: &Arc<dyn Device>, survey: &Survey, report: &mut Rep
     let values = survey.lost.iter().map(|lost| (TreeId::Data, &lost.key));
     let operations = survey.beyond.iter().map(|record| (record.tree, &record.key));
     let keys = values.chain(operations);
-    let zones = keys.filter_map(|(tree, key)| Some(zone_of(tree, key)?.0)).collect();
+    let zones = keys.filter_map(|(tree, key)| Some(object_of(tree, key)?.zone())).collect();
     let slot = report.superblock.as_ref().map(|superblock| superblock.slot);
     let names = Names::of(device, slot, zones).unwrap_or_default();
     for lost in &survey.lost {
@@ -45,13 +45,13 @@ fn bytes_of(key: &Key, count: u32) -> String {
     format!("bytes {first} to {}", first + u128::from(count) * FILE_BLOCK as u128 - 1)
 }
 
-/// The zone of a key, and the names from its root on.
-fn zone_of(tree: TreeId, key: &[u8]) -> Option<(ZoneId, Vec<Vec<u8>>)> {
+/// The object of a key.
+fn object_of(tree: TreeId, key: &[u8]) -> Option<MetaKey> {
     let key = match tree {
         TreeId::Data => parse_data_key(key)?.0,
         TreeId::Metadata => key,
     };
-    MetaKey::decode(key).map(|place| (place.zone, place.path))
+    MetaKey::decode(key)
 }
 
 /// Paths of the requested zones.
@@ -79,16 +79,16 @@ impl Names {
 
     /// The path of a key if it is known, else the key.
     fn place(&self, tree: TreeId, key: &Key) -> Place {
-        let zone = zone_of(tree, key);
-        let found = zone.and_then(|(zone, names)| Some((self.0.get(&zone)?, names)));
+        let object = object_of(tree, key);
+        let found = object.and_then(|object| Some((self.0.get(&object.zone())?, object)));
         match found {
-            Some((path, names)) => {
+            Some((path, object)) => {
                 let mut path = path.clone();
-                for name in names {
+                for name in object.names() {
                     if path.last() != Some(&b'/') {
                         path.push(b'/');
                     }
-                    path.extend_from_slice(&name);
+                    path.extend_from_slice(name);
                 }
                 Place::Path(path)
             }

@@ -14,120 +14,185 @@ use crate::ids::ZoneId;
 const XATTR: u8 = 0;
 const LAST: u8 = 1;
 const INNER: u8 = 2;
+/// The bytes of a zone id.
+const ZONE: usize = 8;
 
-/// A decoded key of the metadata index.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A key of the metadata index: that of an object, or of an extended attribute of one.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MetaKey {
-    /// The zone.
-    pub zone: ZoneId,
-    /// The path within the zone; empty for its root.
-    pub path: Vec<Vec<u8>>,
-    /// The name of the extended attribute, for the key of one.
-    pub xattr: Option<Vec<u8>>,
+    bytes: Vec<u8>,
+    place: MetaPlace,
 }
 
 impl MetaKey {
     /// The key of a zone's root.
     pub fn root(zone: ZoneId) -> MetaKey {
-        MetaKey { zone, path: Vec::new(), xattr: None }
+        MetaKey::at::<&[u8]>(zone, &[])
+    }
+
+    /// The key of the object with a path in a zone; without any names that of the root.
+    pub fn at<N: AsRef<[u8]>>(zone: ZoneId, names: &[N]) -> MetaKey {
+        let len = names.iter().map(|name| name.as_ref().len() + 2).sum::<usize>();
+        let mut key = MetaKey {
+            bytes: Vec::with_capacity(ZONE + len),
+            place: MetaPlace { zone, directory: ZONE, path: ZONE },
+        };
+        key.bytes.extend_from_slice(&zone.0.to_be_bytes());
+        names.iter().for_each(|name| key.descend(name.as_ref()));
+        key
     }
 
     /// The key of an entry of the directory at this key.
     pub fn child(&self, name: &[u8]) -> MetaKey {
-        let mut path = self.path.clone();
-        path.push(name.to_vec());
-        MetaKey { zone: self.zone, path, xattr: None }
+        let mut bytes = Vec::with_capacity(self.place.path + name.len() + 2);
+        bytes.extend_from_slice(self.owner());
+        let mut key = MetaKey { bytes, place: self.place };
+        key.descend(name);
+        key
+    }
+
+    /// Appends a name to the path of an object.
+    fn descend(&mut self, name: &[u8]) {
+        if !self.is_root() {
+            self.bytes[self.place.directory] = INNER;
+        }
+        self.place.directory = self.place.path;
+        self.bytes.push(LAST);
+        self.bytes.extend_from_slice(name);
+        self.bytes.push(0);
+        self.place.path = self.bytes.len();
+    }
+
+    /// The key of the directory of the object; `None` for a zone's root.
+    pub fn parent(&self) -> Option<MetaKey> {
+        MetaKey::beginning(self.place.directory(&self.bytes)?)
+    }
+
+    /// The key of the object, also for that of an attribute.
+    pub fn object(&self) -> MetaKey {
+        MetaKey { bytes: self.owner().to_vec(), place: self.place }
     }
 
     /// The key of an extended attribute of the object at this key.
     pub fn with_xattr(&self, name: &[u8]) -> MetaKey {
-        MetaKey { xattr: Some(name.to_vec()), ..self.clone() }
+        let bytes = [self.owner(), &[XATTR], name].concat();
+        MetaKey { bytes, place: self.place }
+    }
+
+    /// The zone.
+    pub fn zone(&self) -> ZoneId {
+        self.place.zone
+    }
+
+    /// Whether it is that of a zone's root, or of an attribute of the root.
+    pub fn is_root(&self) -> bool {
+        self.place.is_root()
+    }
+
+    /// The path within the zone; empty for its root.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        // Each name has its tag before it and its end behind it.
+        let names = self.bytes[ZONE..self.place.path].split(|byte| *byte == 0);
+        names.filter_map(|name| name.get(1..))
+    }
+
+    /// The path within the zone, with a slash between two names.
+    pub fn path(&self) -> Vec<u8> {
+        self.names().collect::<Vec<_>>().join(&b'/')
+    }
+
+    /// The last name of the path; empty for a zone's root.
+    pub fn name(&self) -> &[u8] {
+        self.place.name(&self.bytes)
+    }
+
+    /// Number of names of the path.
+    pub fn depth(&self) -> usize {
+        self.names().count()
+    }
+
+    /// The name of the extended attribute, for the key of one.
+    pub fn xattr(&self) -> Option<&[u8]> {
+        self.place.xattr(&self.bytes)
+    }
+
+    fn owner(&self) -> &[u8] {
+        self.place.owner(&self.bytes)
     }
 
     /// The encoded key.
     pub fn encode(&self) -> Key {
-        let mut bytes = self.prefix(LAST);
-        if let Some(name) = &self.xattr {
-            bytes.push(XATTR);
-            bytes.extend_from_slice(name);
-        }
-        Key::new(bytes)
+        Key::copied(&self.bytes)
+    }
+
+    /// The bytes of the encoded key.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// The range of the keys of all extended attributes of the object at this key.
     pub fn xattr_range(&self) -> (Key, Key) {
-        let mut lo = self.prefix(LAST);
-        let mut hi = lo.clone();
-        lo.push(XATTR);
-        hi.push(XATTR + 1);
-        (Key::new(lo), Key::new(hi))
+        between(self.owner(), XATTR, XATTR + 1)
     }
 
     /// The range of the keys of all entries of the directory at this key, without those below them.
     pub fn entry_range(&self) -> (Key, Key) {
-        let mut lo = self.prefix(INNER);
-        let mut hi = lo.clone();
-        lo.push(LAST);
-        hi.push(LAST + 1);
-        (Key::new(lo), Key::new(hi))
+        between(&self.place.below(&self.bytes), LAST, LAST + 1)
     }
 
     /// The common prefix of the keys of everything below the directory at this key.
     pub fn below(&self) -> Key {
-        Key::new(self.prefix(INNER))
+        Key::new(self.place.below(&self.bytes))
     }
 
     /// The range of the keys of everything below the directory at this key: entries and their attributes, and
     /// subdirectories with their content. In the data index, the contents of the files there.
     pub fn subtree_range(&self) -> (Key, Key) {
-        let mut lo = self.prefix(INNER);
-        let mut hi = lo.clone();
-        lo.push(LAST);
-        hi.push(INNER + 1);
-        (Key::new(lo), Key::new(hi))
+        between(&self.place.below(&self.bytes), LAST, INNER + 1)
     }
 
     /// The length of the longest key that the object at this key may need: that of an attribute with the longest name.
     pub fn reach(&self) -> usize {
-        8 + self.path.iter().map(|name| name.len() + 2).sum::<usize>() + 1 + XATTR_NAME_MAX
-    }
-
-    /// The encoded zone and path, with this tag for the last component.
-    fn prefix(&self, last: u8) -> Vec<u8> {
-        let mut bytes = self.zone.0.to_be_bytes().to_vec();
-        for (index, name) in self.path.iter().enumerate() {
-            bytes.push(if index + 1 == self.path.len() { last } else { INNER });
-            bytes.extend_from_slice(name);
-            bytes.push(0);
-        }
-        bytes
+        self.place.path + 1 + XATTR_NAME_MAX
     }
 
     /// The longest path at the start of a key, or of a bound of a key range: the zone and all complete names. `None`
     /// without a complete zone id.
     pub fn beginning(key: &[u8]) -> Option<MetaKey> {
-        let (zone, mut rest) = key.split_first_chunk::<8>()?;
-        let mut path = Vec::new();
+        let (zone, mut rest) = key.split_first_chunk::<ZONE>()?;
+        let mut found = MetaKey::root(ZoneId(u64::from_be_bytes(*zone)));
         while let [LAST | INNER, after @ ..] = rest
             && let Some(end) = after.iter().position(|byte| *byte == 0)
             && is_name(&after[..end])
         {
-            path.push(after[..end].to_vec());
+            found.descend(&after[..end]);
             rest = &after[end + 1..];
         }
-        Some(MetaKey { zone: ZoneId(u64::from_be_bytes(*zone)), path, xattr: None })
+        Some(found)
     }
 
     /// Decodes a key; `None` if it is no metadata key.
     pub fn decode(key: &[u8]) -> Option<MetaKey> {
-        let place = MetaPlace::of(key)?;
-        let MetaKey { zone, path, .. } = MetaKey::beginning(&key[..place.path])?;
-        Some(MetaKey { zone, path, xattr: place.xattr(key).map(<[u8]>::to_vec) })
+        Some(MetaKey { bytes: key.to_vec(), place: MetaPlace::of(key)? })
     }
 }
 
+impl std::fmt::Debug for MetaKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.names().map(<[u8]>::escape_ascii).collect();
+        let xattr = self.xattr().map(<[u8]>::escape_ascii);
+        write!(f, "MetaKey {{ zone: {}, names: {names:?}, xattr: {xattr:?} }}", self.zone())
+    }
+}
+
+/// The range from the keys with one byte behind a prefix to those with another.
+fn between(prefix: &[u8], lo: u8, hi: u8) -> (Key, Key) {
+    let key = |last: u8| Key::new([prefix, &[last]].concat());
+    (key(lo), key(hi))
+}
+
 /// The parts of a metadata key by offset, for scans of many keys: decoding allocates nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MetaPlace {
     /// The zone.
     pub zone: ZoneId,
@@ -141,12 +206,12 @@ pub struct MetaPlace {
 impl MetaPlace {
     /// Decodes a key; `None` if it is no metadata key.
     pub fn of(key: &[u8]) -> Option<MetaPlace> {
-        let (zone, _) = key.split_first_chunk::<8>()?;
+        let (zone, _) = key.split_first_chunk::<ZONE>()?;
         let zone = ZoneId(u64::from_be_bytes(*zone));
-        let (mut directory, mut at) = (8, 8);
+        let (mut directory, mut at) = (ZONE, ZONE);
         let mut ended = false;
         while let Some((tag, after)) = key[at..].split_first() {
-            if *tag == XATTR && (ended || at == 8) {
+            if *tag == XATTR && (ended || at == ZONE) {
                 let fits = (1..=XATTR_NAME_MAX).contains(&after.len()) && !after.contains(&0);
                 return fits.then_some(MetaPlace { zone, directory, path: at });
             }
@@ -158,17 +223,17 @@ impl MetaPlace {
             directory = at;
             at += end + 2;
         }
-        (ended || at == 8).then_some(MetaPlace { zone, directory, path: at })
+        (ended || at == ZONE).then_some(MetaPlace { zone, directory, path: at })
     }
 
     /// Whether it is the zone's root, or an attribute of the root.
     pub fn is_root(&self) -> bool {
-        self.path == 8
+        self.path == ZONE
     }
 
     /// Whether the object is a direct entry of the zone's root.
     pub fn is_in_root(&self) -> bool {
-        self.directory == 8 && !self.is_root()
+        self.directory == ZONE && !self.is_root()
     }
 
     /// The common prefix of the keys of everything below the object's directory. `None` for a zone's root, which is in

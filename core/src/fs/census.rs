@@ -80,8 +80,8 @@ impl Fs {
             let zone = zones.entry(id).or_insert_with(|| Zone::new(id, kind));
             (zone.kind, zone.ino) = (kind, ino);
             if zone.above.is_none() {
-                zone.above = Some(place.zone);
-                zone.path = place.path.join(&b'/');
+                zone.above = Some(place.zone());
+                zone.path = place.path();
             }
         };
         // The root of a zone comes before all else in it.
@@ -89,11 +89,11 @@ impl Fs {
         for entry in self.volume.cursor(TreeId::Metadata, Key::default(), None) {
             let (key, value) = entry?;
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
-            if lineage.0 != place.zone {
-                lineage = (place.zone, Lineage::NONE);
+            if lineage.0 != place.zone() {
+                lineage = (place.zone(), Lineage::NONE);
             }
-            let Some(name) = place.path.last() else {
-                if place.xattr.is_none()
+            if place.is_root() {
+                if place.xattr().is_none()
                     && let MetaValue::Inode(inode) = decode_value(&key, &value)?
                 {
                     let kind = match inode.kind {
@@ -103,16 +103,16 @@ impl Fs {
                     lineage.1 = inode.lineage;
                     let ino = lineage.1.shown(inode.ino);
                     let zone =
-                        zones.entry(place.zone).or_insert_with(|| Zone::new(place.zone, kind));
+                        zones.entry(place.zone()).or_insert_with(|| Zone::new(place.zone(), kind));
                     (zone.kind, zone.ino, zone.stated) = (kind, ino, inode.sums);
                 }
                 continue;
-            };
+            }
             let mut counted = Sums::default();
-            match &place.xattr {
+            match place.xattr() {
                 Some(xattr) => counted.meta = xattr_bytes(xattr, value.len()) as u64,
                 None => {
-                    counted.meta = (name.len() + 2 + value.len()) as u64;
+                    counted.meta = (place.name().len() + 2 + value.len()) as u64;
                     let value = decode_value(&key, &value)?;
                     counted.apart = match &value {
                         MetaValue::Inode(stored) => apart(stored.data_zone, stored.ino),
@@ -144,9 +144,9 @@ impl Fs {
                 }
             }
             let zone = zones
-                .entry(place.zone)
-                .or_insert_with(|| Zone::new(place.zone, ZoneKind::Directory));
-            zone.entries += u64::from(place.xattr.is_none());
+                .entry(place.zone())
+                .or_insert_with(|| Zone::new(place.zone(), ZoneKind::Directory));
+            zone.entries += u64::from(place.xattr().is_none());
             zone.counted.meta = zone.counted.meta.saturating_add(counted.meta);
             zone.counted.data = zone.counted.data.saturating_add(counted.data);
             zone.counted.apart = zone.counted.apart.saturating_add(counted.apart);

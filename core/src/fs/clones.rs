@@ -98,10 +98,10 @@ impl Fs {
             limit: self.volume.next_numbers().ino,
             tags: BTreeMap::new(),
             links: BTreeMap::new(),
-            zones: BTreeSet::from([from.place().zone]),
+            zones: BTreeSet::from([from.place().zone()]),
             waiting: Vec::new(),
         };
-        let parent = Parent { zone: directory.place().zone, name: name.to_vec() };
+        let parent = Parent { zone: directory.place().zone(), name: name.to_vec() };
         let (root, zone) =
             self.clone_root(&mut clone, (&from.inode(), from.place(), from.lineage()), parent)?;
         while let Some(part) = clone.waiting.pop() {
@@ -195,15 +195,16 @@ impl Fs {
         let mut renumbered: BTreeMap<MetaKey, i64> = BTreeMap::new();
         while let Some((key, value)) = self.volume.advance(&mut scan)? {
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
-            if place.xattr.is_some() {
+            if place.xattr().is_some() {
                 continue;
             }
             let to = MetaKey::decode(&there(&key)).ok_or_else(|| self.bad_key(&key))?;
             match decode_value(&key, &value)? {
                 MetaValue::Inode(stored) => {
                     if is_fixed(stored.ino) {
-                        for len in 0..to.path.len() {
-                            let directory = MetaKey { path: to.path[..len].to_vec(), ..to.clone() };
+                        let mut above = to.parent();
+                        while let Some(directory) = above {
+                            above = directory.parent();
                             *renumbered.entry(directory).or_default() += 1;
                         }
                     }
@@ -235,7 +236,7 @@ impl Fs {
         clone.draft.update(to, Update::patch(DATA_ZONE_AT, &zone.0.to_le_bytes(), false));
         self.clone_contents(clone, data_zone, zone)?;
         if self.is_small(data_zone).is_some() {
-            clone.draft.small(zone, Some(SmallZone { at: to.zone, object: None }));
+            clone.draft.small(zone, Some(SmallZone { at: to.zone(), object: None }));
         }
         Ok(())
     }
@@ -260,8 +261,7 @@ impl Fs {
         to: &MetaKey,
     ) -> Result<()> {
         if reference.kind == FileType::Directory {
-            let name = to.path.last().cloned().unwrap_or_default();
-            let parent = Parent { zone: to.zone, name };
+            let parent = Parent { zone: to.zone(), name: to.name().to_vec() };
             if !clone.zones.insert(reference.zone) {
                 let found = format!("a second reference to {}", reference.zone);
                 return Err(self.damaged(from, "one for each zone", &found));

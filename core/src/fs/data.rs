@@ -48,7 +48,7 @@ pub struct Stored {
 pub fn data_prefix(object: &Object) -> Vec<u8> {
     match object.inode().data_zone {
         Some(zone) => zone.0.to_be_bytes().to_vec(),
-        None => object.place().encode().to_vec(),
+        None => object.place().into_bytes(),
     }
 }
 
@@ -240,7 +240,8 @@ impl Fs {
         if !own(object) && whole_blocks(size) > self.sizes.max {
             self.split_file(object)?;
         }
-        if !own(object)
+        if self.sizes.count_bytes()
+            && !own(object)
             && let Some((directory, _)) = object.up()
         {
             self.make_way(&directory, 0, || {

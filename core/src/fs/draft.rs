@@ -127,7 +127,8 @@ pub(super) struct Draft {
     deletes: Vec<RecordMessage>,
     /// Inserts and updates.
     inserts: Vec<RecordMessage>,
-    inodes: BTreeMap<Ino, (Object, Inode)>,
+    /// The new inodes of objects, in the order of their numbers.
+    inodes: Vec<(Object, Inode)>,
     counts: Counts,
     /// The new places of objects.
     moves: BTreeMap<Ino, (Object, Placed)>,
@@ -145,7 +146,7 @@ impl Draft {
             clones: Vec::new(),
             deletes: Vec::new(),
             inserts: Vec::new(),
-            inodes: BTreeMap::new(),
+            inodes: Vec::new(),
             counts: Counts::default(),
             moves: BTreeMap::new(),
             orphans: Vec::new(),
@@ -155,8 +156,16 @@ impl Draft {
 
     /// The inode of an object, for changes.
     pub(super) fn inode(&mut self, object: &Object) -> &mut Inode {
-        let known = self.inodes.entry(object.ino());
-        &mut known.or_insert_with(|| (object.clone(), Inode::clone(&object.inode()))).1
+        let at = self.known(object).unwrap_or_else(|at| {
+            self.inodes.insert(at, (object.clone(), Inode::clone(&object.inode())));
+            at
+        });
+        &mut self.inodes[at].1
+    }
+
+    /// The index of an object's new inode, or where it would be.
+    fn known(&self, object: &Object) -> std::result::Result<usize, usize> {
+        self.inodes.binary_search_by_key(&object.ino(), |(known, _)| known.ino())
     }
 
     /// Updates the times of a directory, and its link count.
@@ -238,7 +247,9 @@ impl Draft {
 
     /// Drops the changes of an object that is deleted.
     pub(super) fn forget(&mut self, object: &Object) {
-        self.inodes.remove(&object.ino());
+        if let Ok(at) = self.known(object) {
+            self.inodes.remove(at);
+        }
     }
 
     /// Sets whether a zone becomes too small.
@@ -261,7 +272,7 @@ impl Fs {
 
     /// Carries out an operation.
     pub(super) fn commit(&mut self, op: Op, mut draft: Draft) -> Result<()> {
-        let objects = draft.inodes.values().map(|(object, _)| object);
+        let objects = draft.inodes.iter().map(|(object, _)| object);
         if !objects
             .chain(draft.counts.iter().map(|(object, _)| object))
             .all(|o| o.is_of(&self.live))
@@ -273,7 +284,7 @@ impl Fs {
             if delta == Delta::default() {
                 continue;
             }
-            let known = draft.inodes.get_mut(&object.ino());
+            let known = draft.known(&object);
             let before = object.inode();
             let after = delta.applied(before.sums);
             let sums =
@@ -285,8 +296,8 @@ impl Fs {
                     }
                 })?;
             match known {
-                Some((_, inode)) => inode.sums = sums,
-                None => {
+                Ok(at) => draft.inodes[at].1.sums = sums,
+                Err(_) => {
                     let adds = [
                         (META_SUM_AT, delta.meta),
                         (DATA_SUM_AT, delta.data),
@@ -304,11 +315,11 @@ impl Fs {
         for (zone, small) in std::mem::take(&mut draft.small) {
             self.note_small(&mut draft, zone, small);
         }
-        for (object, inode) in std::mem::take(&mut draft.inodes).into_values() {
+        for (object, inode) in std::mem::take(&mut draft.inodes) {
             let moved = draft.moves.get(&object.ino());
             let placed = moved.map_or_else(|| object.placed(), |(_, placed)| placed.clone());
             let lineage = placed.lineage(&inode);
-            draft.insert_inode(&super::place_of(&placed), &inode, lineage);
+            draft.insert_inode(&placed.key(), &inode, lineage);
             counted.push((object, inode));
         }
         let Draft { now, clones, deletes, inserts, moves, orphans, small, .. } = draft;

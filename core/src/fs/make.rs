@@ -157,9 +157,9 @@ impl Fs {
         if new.zone {
             let own = *zone.insert(self.volume.take_zone()?);
             if is_directory {
-                inode.parent = Some(Parent { zone: parent.zone, name: name.to_vec() });
+                inode.parent = Some(Parent { zone: parent.zone(), name: name.to_vec() });
                 if self.sizes.are_above(inode.sums) {
-                    draft.small(own, Some(SmallZone { at: parent.zone, object: None }));
+                    draft.small(own, Some(SmallZone { at: parent.zone(), object: None }));
                 }
             }
             draft.insert_reference(&parent.child(name), (&inode, own), directory.lineage());

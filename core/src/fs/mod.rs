@@ -260,7 +260,7 @@ impl Fs {
             None => known.zone.is_none() && known.up == place.up,
         };
         if !same {
-            let (known, place) = (object.place(), place_of(&place));
+            let (known, place) = (object.place(), place.key());
             let found =
                 format!("inode {ino} there and under {}", crate::text::printable(&known.encode()));
             return Err(self.damaged(&place, "an inode in one place", &found));
@@ -337,14 +337,16 @@ impl Fs {
         };
         while let Some((key, value)) = self.volume.advance(scan)? {
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
-            let (None, Some(name)) = (&place.xattr, place.path.last()) else { continue };
+            if place.is_root() || place.xattr().is_some() {
+                continue;
+            }
             let value = numbers::decode_shown(&key, &value, listing.lineage)?;
             let (kind, ino) = match &value {
                 MetaValue::Inode(inode) => (inode.kind, inode.ino),
                 MetaValue::ZoneRef(zone) => (zone.kind, zone.ino),
             };
+            let (name, directory) = (place.name().to_vec(), listing.directory.clone());
             listing.after = Some(name.clone());
-            let (name, directory) = (name.clone(), listing.directory.clone());
             return Ok(Some(DirEntry { name, kind, ino, value, directory, seen: self.changes }));
         }
         Ok(None)
@@ -417,14 +419,6 @@ impl Fs {
 /// The components of a path, without empty ones and `.`.
 pub fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
-}
-
-fn place_of(place: &Placed) -> MetaKey {
-    match (place.zone, &place.up) {
-        (Some(zone), _) => MetaKey::root(zone),
-        (None, Some((directory, name))) => directory.place().child(name),
-        (None, None) => unreachable!("what is no zone's root is in a directory"),
-    }
 }
 
 fn check_name(name: &[u8]) -> Result<()> {

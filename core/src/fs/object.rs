@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use smallvec::SmallVec;
+
 use crate::format::{FileType, Inode, MetaKey};
 use crate::ids::{Ino, ZoneId};
 
@@ -39,6 +41,23 @@ pub(super) struct Placed {
     pub zone: Option<ZoneId>,
     /// Its directory, and its name there. May be unknown for the root of a zone.
     pub up: Option<(Object, Arc<[u8]>)>,
+}
+
+impl Placed {
+    /// The key of the inode of what is here.
+    pub(super) fn key(&self) -> MetaKey {
+        let mut names = SmallVec::<[Arc<[u8]>; 8]>::new();
+        let mut at = self.clone();
+        loop {
+            if let Some(zone) = at.zone {
+                names.reverse();
+                return MetaKey::at(zone, &names);
+            }
+            let (directory, name) = at.up.expect("what is no zone's root is in a directory");
+            names.push(name);
+            at = directory.placed();
+        }
+    }
 }
 
 /// The entries of all objects with handles.
@@ -114,18 +133,7 @@ impl Object {
 
     /// The current key of its inode.
     pub fn place(&self) -> MetaKey {
-        let mut path = Vec::new();
-        let mut at = self.clone();
-        loop {
-            let Placed { zone, up } = at.placed();
-            if let Some(zone) = zone {
-                path.reverse();
-                return MetaKey { zone, path, xattr: None };
-            }
-            let (directory, name) = up.expect("what is no zone's root is in a directory");
-            path.push(name.to_vec());
-            at = directory;
-        }
+        self.placed().key()
     }
 
     /// The zone that it is the root of.

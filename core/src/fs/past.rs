@@ -123,7 +123,7 @@ impl Files {
         self.has_zones = true;
         for entry in fs.volume.cursor(TreeId::Metadata, Key::default(), None) {
             let (key, value) = entry?;
-            if MetaKey::decode(&key).is_some_and(|place| place.xattr.is_none())
+            if MetaKey::decode(&key).is_some_and(|place| place.xattr().is_none())
                 && let MetaValue::Inode(inode) = super::decode_value(&key, &value)?
                 && let Some(zone) = inode.data_zone
             {

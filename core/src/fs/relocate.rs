@@ -135,7 +135,7 @@ impl Fs {
         for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
             let (key, value) = entry?;
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
-            if place.xattr.is_none() {
+            if place.xattr().is_none() {
                 self.change_zone(draft, decode_shown(&key, &value, lineage)?, zone);
             }
             if draft.messages() > MESSAGES_AT_ONCE {
@@ -162,13 +162,13 @@ impl Fs {
             self.check_moved(old, bytes)?;
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
             let to = moved(&key);
-            if place.xattr.is_none() {
+            if place.xattr().is_none() {
                 // A key that does not become longer is valid, as it was.
                 if to.len() > key.len() && to.len() + 1 + XATTR_NAME_MAX > KEY_MAX {
                     return Ok(false);
                 }
-                if old.zone != new.zone {
-                    self.change_zone(draft, decode_shown(&key, &value, lineage)?, new.zone);
+                if old.zone() != new.zone() {
+                    self.change_zone(draft, decode_shown(&key, &value, lineage)?, new.zone());
                 }
             }
             draft.insert_at(TreeId::Metadata, to, value);

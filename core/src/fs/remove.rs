@@ -94,7 +94,7 @@ impl Fs {
     /// Where nothing stands apart, two range deletes are enough, and nothing below is read.
     pub(super) fn delete_below(&self, draft: &mut Draft, directory: &Object) -> Result<bool> {
         let mut waiting = vec![(directory.place(), directory.lineage(), directory.inode().sums)];
-        let mut zones = BTreeSet::from([directory.place().zone]);
+        let mut zones = BTreeSet::from([directory.place().zone()]);
         let mut links: BTreeMap<ZoneId, (Ino, u32)> = BTreeMap::new();
         while let Some((place, lineage, sums)) = waiting.pop() {
             let (lo, hi) = place.subtree_range();
@@ -103,7 +103,7 @@ impl Fs {
             for entry in apart.into_iter().flatten() {
                 let (key, value) = entry?;
                 let entry = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
-                if entry.xattr.is_some() {
+                if entry.xattr().is_some() {
                     continue;
                 }
                 match decode_shown(&key, &value, lineage)? {
@@ -132,7 +132,7 @@ impl Fs {
             }
             // Each entry counts its name, if bytes are counted.
             if sums.meta > 0 || !self.sizes.count_bytes() {
-                if !place.path.is_empty() || place == directory.place() {
+                if !place.is_root() || place == directory.place() {
                     draft.delete_range(TreeId::Metadata, place.subtree_range());
                 }
                 draft.delete_range(TreeId::Data, place.subtree_range());
@@ -148,9 +148,8 @@ impl Fs {
     pub(super) fn check_parent(&self, entry: &MetaKey, zone: ZoneId) -> Result<Inode> {
         let place = MetaKey::root(zone);
         let root = self.root_inode(zone)?;
-        let name = entry.path.last().map_or(&[][..], Vec::as_slice);
         match &root.parent {
-            Some(parent) if parent.zone == entry.zone && parent.name == name => Ok(root),
+            Some(parent) if parent.zone == entry.zone() && parent.name == entry.name() => Ok(root),
             _ => Err(self.damaged(&place, "a directory that is where its reference is", "another")),
         }
     }

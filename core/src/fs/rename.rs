@@ -163,7 +163,7 @@ impl Fs {
             Some(zone) => {
                 draft.insert_reference(&new, (&object.inode(), zone), to.lineage());
                 if object.is_directory() {
-                    self.small_moves(draft, Some(zone), Some(place.zone));
+                    self.small_moves(draft, Some(zone), Some(place.zone()));
                 }
             }
             None => {
@@ -173,13 +173,13 @@ impl Fs {
                 if other_numbers || !self.relocate(draft, object, &new)? {
                     return Ok(false);
                 }
-                self.small_moves(draft, object.inode().data_zone, Some(place.zone));
+                self.small_moves(draft, object.inode().data_zone, Some(place.zone()));
             }
         }
         let inode = draft.inode(object);
         inode.changed = now;
         if let Some(parent) = &mut inode.parent {
-            *parent = Parent { zone: place.zone, name: name.to_vec() };
+            *parent = Parent { zone: place.zone(), name: name.to_vec() };
         }
         draft.move_to(object, Placed { zone: object.zone(), up: Some((to.clone(), name.into())) });
         Ok(true)

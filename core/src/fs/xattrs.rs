@@ -20,8 +20,9 @@ impl Fs {
         let mut found = Vec::new();
         for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
             let (key, value) = entry?;
-            let name = MetaKey::decode(&key).and_then(|key| key.xattr);
-            found.push((name.ok_or_else(|| self.bad_key(&key))?, value));
+            let place = MetaPlace::of(&key);
+            let name = place.as_ref().and_then(|place| place.xattr(&key));
+            found.push((name.ok_or_else(|| self.bad_key(&key))?.to_vec(), value));
         }
         Ok(found)
     }

@@ -104,7 +104,7 @@ impl Fs {
         }
         match (whole_blocks(size) < self.sizes.min, self.is_small(zone)) {
             (true, None) => {
-                let at = file.place().zone;
+                let at = file.place().zone();
                 draft.small(zone, Some(SmallZone { at, object: Some(file.clone()) }));
             }
             (false, Some(_)) => draft.small(zone, None),
@@ -264,10 +264,10 @@ impl Fs {
         }
         draft.insert_reference(&old, (&directory.inode(), zone), lineage);
         let inode = draft.inode(directory);
-        inode.parent = Some(Parent { zone: old.zone, name: name.to_vec() });
+        inode.parent = Some(Parent { zone: old.zone(), name: name.to_vec() });
         inode.lineage = lineage;
         if lineage == Lineage::NONE && self.sizes.are_above(inode.sums) {
-            let small = SmallZone { at: old.zone, object: Some(directory.clone()) };
+            let small = SmallZone { at: old.zone(), object: Some(directory.clone()) };
             draft.small(zone, Some(small));
         }
         draft.move_to(directory, Placed { zone: Some(zone), up: Some((up, name)) });
@@ -277,9 +277,9 @@ impl Fs {
     /// Gives a zone of its own to a directory, or to a file's contents, that is too large for its zone for any reason.
     /// Returns whether it was.
     pub(crate) fn split_large(&mut self, place: &MetaKey) -> Result<bool> {
-        let above = Placed { zone: Some(place.zone), up: None };
-        let mut object = self.enter(self.root_inode(place.zone)?, above)?;
-        for name in &place.path {
+        let above = Placed { zone: Some(place.zone()), up: None };
+        let mut object = self.enter(self.root_inode(place.zone())?, above)?;
+        for name in place.names() {
             object = self.lookup(&object, name)?;
         }
         let inode = object.inode();
@@ -369,7 +369,7 @@ impl Fs {
         for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
             let (key, value) = entry?;
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
-            if place.xattr.is_some() {
+            if place.xattr().is_some() {
                 continue;
             }
             let zone = match super::decode_value(&key, &value)? {
@@ -377,14 +377,14 @@ impl Fs {
                 MetaValue::Inode(inode) => inode.data_zone,
             };
             if let Some(zone) = zone.filter(|zone| zones.contains(zone)) {
-                places.push((zone, place.path));
+                places.push((zone, place));
             }
         }
         let mut found = Vec::new();
-        for (zone, path) in places {
+        for (zone, place) in places {
             let mut object =
                 self.enter(self.root_inode(at)?, Placed { zone: Some(at), up: None })?;
-            for name in &path {
+            for name in place.names() {
                 object = self.lookup(&object, name)?;
             }
             found.push((zone, object));
@@ -419,7 +419,7 @@ impl Fs {
             return Ok(());
         }
         let (old, new) = (MetaKey::root(zone), up.place().child(&name));
-        if self.is_deeper(zone, DEPTH_MAX.saturating_sub(new.path.len()))? {
+        if self.is_deeper(zone, DEPTH_MAX.saturating_sub(new.depth()))? {
             return Ok(());
         }
         let mut draft = Draft::new(self.now(), self.sizes);
@@ -443,7 +443,7 @@ impl Fs {
         let (lo, hi) = MetaKey::root(zone).subtree_range();
         for entry in self.volume.cursor(TreeId::Metadata, lo, Some(hi)) {
             let (key, _) = entry?;
-            if MetaKey::decode(&key).is_some_and(|place| place.path.len() > most) {
+            if MetaKey::decode(&key).is_some_and(|place| place.depth() > most) {
                 return Ok(true);
             }
         }

@@ -148,15 +148,14 @@ impl Mender<'_> {
     /// Makes a directory whose inode is lost, and its lost parents. If another object has taken its place, everything
     /// below is dropped: it was moved or removed before.
     fn directory(&mut self, place: &MetaKey) -> Result<()> {
-        let Some((_, above)) = place.path.split_last() else { return Ok(()) };
+        let Some(above) = place.parent() else { return Ok(()) };
         if let Some(value) = self.volume.get(TreeId::Metadata, &place.encode())? {
             return match MetaValue::decode(&value, None) {
                 Ok(MetaValue::Inode(inode)) if inode.kind == FileType::Directory => Ok(()),
                 _ => self.drop_below(place),
             };
         }
-        if !above.is_empty() {
-            let above = MetaKey { zone: place.zone, path: above.to_vec(), xattr: None };
+        if !above.is_root() {
             let before = self.changes.len();
             self.directory(&above)?;
             // It was dropped together with the entries above.
@@ -195,7 +194,7 @@ impl Mender<'_> {
             None => format!("zone-{}", zone.0).into_bytes(),
         };
         let place = self.found_place(name, zone)?;
-        let name = place.path.last().cloned().unwrap_or_default();
+        let name = place.name().to_vec();
         let root = match root {
             Some(root) => root,
             None => {
@@ -205,7 +204,7 @@ impl Mender<'_> {
         };
         let (kind, ino) = (root.kind, root.ino);
         let directory = kind == FileType::Directory;
-        let parent = directory.then_some(Parent { zone: place.zone, name });
+        let parent = directory.then_some(Parent { zone: place.zone(), name });
         let link = if directory { LinkKind::Own } else { LinkKind::Link };
         let key = place.encode();
         self.note(Place::Key(TreeId::Metadata, key.to_vec()), format!("zone {zone} put here"));
@@ -219,7 +218,7 @@ impl Mender<'_> {
     fn file(&mut self, prefix: &[u8], size: u64, known: Option<(Ino, u32)>) -> Result<()> {
         let wall = self.volume.superblock().wall;
         let place = MetaKey::decode(prefix);
-        let named = place.filter(|place| !place.path.is_empty() || known.is_some());
+        let named = place.filter(|place| !place.is_root() || known.is_some());
         let (ino, links) = match known {
             Some(known) => known,
             None => (self.volume.take_ino()?, 1),
@@ -303,7 +302,7 @@ impl Mender<'_> {
         let (zone, ino) = (self.volume.take_zone()?, self.volume.take_ino()?);
         let wall = self.volume.superblock().wall;
         let (kind, link) = (FileType::Directory, LinkKind::Own);
-        let parent = Some(Parent { zone: place.zone, name });
+        let parent = Some(Parent { zone: place.zone(), name });
         let root = MetaKey::root(zone);
         self.note(Place::Key(TreeId::Metadata, place.encode().to_vec()), "directory made");
         self.put(place.encode(), ZoneRef { link, kind, ino, zone }.encode())?;

@@ -10,6 +10,8 @@
 //!
 //! Messages between two range deletes are sorted by key, so that each child of a node is looked at once.
 
+use smallvec::SmallVec;
+
 use super::{Balance, shape};
 use crate::error::{Error, Result};
 use crate::format::{Key, RangeDelete, RecordMessage};
@@ -47,6 +49,9 @@ impl<'m> Numbered<'m> {
     }
 }
 
+/// The first bytes of keys, and the indexes of their messages. Most operations have few.
+type Order = SmallVec<[(u64, u32); 4]>;
+
 /// Messages of one operation, and the order in which they enter each tree. The order does not depend on the trees, so
 /// it is made before they are locked.
 pub struct Ordered {
@@ -54,7 +59,7 @@ pub struct Ordered {
     pub messages: Vec<RecordMessage>,
     /// For each tree, its messages as the first bytes of their keys and their indexes, in order. Range clones are not
     /// among them: they change the tree itself, before these messages enter it.
-    orders: [Vec<(u64, u32)>; 2],
+    orders: [Order; 2],
 }
 
 impl Ordered {
@@ -63,8 +68,8 @@ impl Ordered {
         let orders = TreeId::ALL.map(|tree| {
             let enters = |message: &RecordMessage| message.tree() == tree && !message.is_clone();
             let own = messages.iter().zip(0..).filter(|(message, _)| enters(message));
-            let mut order: Vec<(u64, u32)> = Vec::with_capacity(own.clone().count());
-            order.extend(own.map(|(message, at)| (Key::head(message.key()), at)));
+            let mut order: Order =
+                own.map(|(message, at)| (Key::head(message.key()), at)).collect();
             let is_range = |(_, at): &(u64, u32)| messages[*at as usize].is_range();
             for part in order.split_mut(is_range) {
                 put_in_order(part, |at| messages[at as usize].key());
@@ -89,7 +94,7 @@ pub fn inject(
         let number = |(head, at): &(u64, u32)| {
             Numbered::new(Msn(first.0 + u64::from(*at)), &messages[*at as usize], *head)
         };
-        let own: Vec<Numbered<'_>> = order.iter().map(number).collect();
+        let own: SmallVec<[Numbered<'_>; 4]> = order.iter().map(number).collect();
         if !own.is_empty() {
             let growth: usize = own.iter().map(Numbered::growth).sum();
             let is_leaf = store.root(tree)?.height() == Height(0);

@@ -478,7 +478,7 @@ fn hash_of(offsets: &HashMap<String, usize>, part: usize, name: &str) -> Option<
 /// The kind of the value of a key.
 fn value_kind(tree: TreeId, key: &[u8]) -> Kind {
     let inode =
-        tree == TreeId::Metadata && MetaKey::decode(key).is_some_and(|key| key.xattr.is_none());
+        tree == TreeId::Metadata && MetaKey::decode(key).is_some_and(|key| key.xattr().is_none());
     if inode { Kind::MetaValue } else { Kind::Bytes }
 }
 

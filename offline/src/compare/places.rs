@@ -50,7 +50,7 @@ impl Places {
             for half in [a, b] {
                 match half.read(|fs| reference_to(fs, zone, &mut scanned))? {
                     Reference::At(place) => {
-                        waiting.push(place.zone);
+                        waiting.push(place.zone());
                         places.keys.insert(place.encode());
                     }
                     Reference::Anywhere => return Ok(None),
@@ -80,13 +80,13 @@ impl Places {
     fn add(&mut self, key: &[u8], value: &[u8]) {
         let Some(place) = MetaKey::decode(key) else { return };
         // A value that does not decode is an error of the comparison of its path.
-        if place.xattr.is_none()
+        if place.xattr().is_none()
             && let Ok(MetaValue::Inode(inode)) = MetaValue::decode(value, None)
         {
             self.data_zones.extend(inode.data_zone);
         }
-        if place.zone != ORPHAN_ZONE {
-            self.keys.insert(MetaKey { xattr: None, ..place }.encode());
+        if place.zone() != ORPHAN_ZONE {
+            self.keys.insert(place.object().encode());
         }
     }
 
@@ -103,8 +103,8 @@ impl Places {
                 Ok(_) => {}
                 Err(_) => {
                     // A key that belongs to no file has no path.
-                    let place = MetaKey::decode(prefix).filter(|place| place.xattr.is_none());
-                    if place.is_some_and(|place| place.zone != ORPHAN_ZONE) {
+                    let place = MetaKey::decode(prefix).filter(|place| place.xattr().is_none());
+                    if place.is_some_and(|place| place.zone() != ORPHAN_ZONE) {
                         self.keys.insert(Key::copied(prefix));
                     }
                 }
@@ -121,8 +121,8 @@ impl Places {
         let mut at = Key::default();
         while let Some(key) = self.keys.range(at..).next() {
             let Some(place) = MetaKey::beginning(key) else { break };
-            zones.push(place.zone);
-            let Some(next) = place.zone.0.checked_add(1) else { break };
+            zones.push(place.zone());
+            let Some(next) = place.zone().0.checked_add(1) else { break };
             at = MetaKey::root(ZoneId(next)).encode();
         }
         zones
@@ -133,13 +133,14 @@ impl Places {
         let (mut at, end) = place.subtree_range();
         let mut names = BTreeSet::new();
         while let Some(key) = self.keys.range(at..end.clone()).next() {
-            let Some(mut path) = MetaKey::beginning(key).map(|below| below.path) else { break };
-            let depth = place.path.len();
-            at = match path.len() - depth {
-                1 => key.successor(),
-                _ => place.child(&path[depth]).subtree_range().1,
+            let Some(below) = MetaKey::beginning(key) else { break };
+            let mut rest = below.names().skip(place.depth());
+            let Some(name) = rest.next() else { break };
+            at = match rest.next() {
+                None => key.successor(),
+                Some(_) => place.child(name).subtree_range().1,
             };
-            names.insert(path.swap_remove(depth));
+            names.insert(name.to_vec());
         }
         names
     }
@@ -173,7 +174,7 @@ fn reference_to(fs: &Fs, zone: ZoneId, scanned: &mut u64) -> Result<Reference> {
             return Ok(Reference::Anywhere);
         }
         let Some(place) = MetaKey::decode(&key) else { continue };
-        if place.xattr.is_some() || place.path.last() != Some(&parent.name) {
+        if place.xattr().is_some() || place.name() != parent.name {
             continue;
         }
         let value = fs.volume().get(TreeId::Metadata, &key)?;

@@ -127,7 +127,7 @@ impl Event<'_> {
         };
         let Some(rank) = self.touched.iter().map(rank_of).min() else { return Vec::new() };
         let is_orphan = |touched: &Touched| {
-            touched.place.as_ref().is_some_and(|place| place.zone == ORPHAN_ZONE)
+            touched.place.as_ref().is_some_and(|place| place.zone() == ORPHAN_ZONE)
         };
         let named = self.touched.iter().filter(|touched| rank_of(touched) == rank);
         let only_orphans = named.clone().all(is_orphan);
@@ -311,14 +311,14 @@ impl Teller {
             return (place, act, None);
         };
         let Some(place) = MetaKey::decode(lo) else { return (None, Act::Raw, None) };
-        if let Some(name) = place.xattr {
+        if let Some(name) = place.xattr() {
             let act = match action {
                 // These attributes record zones that are too small.
-                _ if place.zone == ORPHAN_ZONE && place.path.is_empty() => Act::Count,
-                Action::Delete => Act::RemoveXattr(name),
-                Action::Insert(_) | Action::Update(_) => Act::SetXattr(name),
+                _ if place.zone() == ORPHAN_ZONE && place.is_root() => Act::Count,
+                Action::Delete => Act::RemoveXattr(name.to_vec()),
+                Action::Insert(_) | Action::Update(_) => Act::SetXattr(name.to_vec()),
             };
-            return (Some(MetaKey { xattr: None, ..place }), act, None);
+            return (Some(place.object()), act, None);
         }
         let before = self.values.get(lo);
         let (act, after) = match action {

@@ -92,13 +92,13 @@ impl Names {
 
     /// The entry that refers to a zone, if the place is its root.
     pub(super) fn entry_of(&self, place: &MetaKey) -> Option<MetaKey> {
-        if place.path.is_empty() { self.place_of(place.zone) } else { None }
+        if place.is_root() { self.place_of(place.zone()) } else { None }
     }
 
     /// The path of a place. Without a path to the root it begins with its zone, and for an orphan with `(orphans)`.
     pub fn path(&self, place: &MetaKey) -> Vec<u8> {
-        let own = place.path.join(&b'/');
-        let (mut zone, mut len) = (place.zone, own.len());
+        let own = place.path();
+        let (mut zone, mut len) = (place.zone(), own.len());
         let mut parts = if own.is_empty() { Vec::new() } else { vec![own] };
         let start = loop {
             match zone {
@@ -109,14 +109,14 @@ impl Names {
             let Some(entry) = self.place_of(zone) else {
                 break zone.to_string().into_bytes();
             };
-            let path = entry.path.join(&b'/');
+            let path = entry.path();
             len += path.len() + 1;
             // Corrupt references may form cycles.
             if len > PATH_MAX {
                 break b"...".to_vec();
             }
             parts.push(path);
-            zone = entry.zone;
+            zone = entry.zone();
         };
         let mut whole = start;
         for part in parts.iter().rev() {
@@ -136,7 +136,7 @@ fn zone_of(place: &MetaKey, value: &MetaValue) -> Option<ZoneId> {
         MetaValue::ZoneRef(reference) => Some(reference.zone),
         MetaValue::Inode(inode) => inode.data_zone,
     };
-    zone.filter(|_| !place.path.is_empty() && place.xattr.is_none())
+    zone.filter(|_| !place.is_root() && place.xattr().is_none())
 }
 
 /// The entries of a file system that refer to zones, as far as it is readable; for each zone in reverse key order.
@@ -144,7 +144,7 @@ fn entries(fs: &Fs) -> HashMap<ZoneId, Vec<Entry>> {
     let mut found: HashMap<ZoneId, Vec<Entry>> = HashMap::new();
     let entries = fs.volume().cursor(TreeId::Metadata, Key::default(), None);
     for (key, value) in entries.map_while(Result::ok) {
-        let place = MetaKey::decode(&key).filter(|place| place.xattr.is_none());
+        let place = MetaKey::decode(&key).filter(|place| place.xattr().is_none());
         let value = place.and_then(|place| Some((MetaValue::decode(&value, None).ok()?, place)));
         if let Some(zone) = value.and_then(|(value, place)| zone_of(&place, &value)) {
             found.entry(zone).or_default().push(Entry { key: Key::copied(&key), msn: Msn(0) });

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use betr_core::format::{Kind, MetaKey, MetaValue, Trace, Update};
+use betr_core::format::{Kind, MetaPlace, MetaValue, Trace, Update};
 use betr_core::fs::{ORPHAN_ZONE, parse_small};
 use betr_core::ids::*;
 use betr_core::volume::Content;
@@ -19,9 +19,9 @@ pub(super) enum Contents {
 
 /// Whether a value notes a zone that is too small.
 fn is_note(key: &[u8], value: &[u8]) -> bool {
-    let place = MetaKey::decode(key).filter(|place| place.zone == ORPHAN_ZONE);
-    let name = place.filter(|place| place.path.is_empty()).and_then(|place| place.xattr);
-    name.is_some_and(|name| parse_small(&name, value).is_some())
+    let place = MetaPlace::of(key).filter(|place| place.zone == ORPHAN_ZONE && place.is_root());
+    let name = place.as_ref().and_then(|place| place.xattr(key));
+    name.is_some_and(|name| parse_small(name, value).is_some())
 }
 
 impl Contents {
@@ -40,7 +40,7 @@ impl Contents {
 
     /// Whether the value of this key describes a file.
     fn is_metadata(self, tree: TreeId, key: &[u8]) -> bool {
-        !self.has_all(tree) && MetaKey::decode(key).is_some_and(|key| key.xattr.is_none())
+        !self.has_all(tree) && MetaPlace::of(key).is_some_and(|place| place.xattr(key).is_none())
     }
 
     /// Replaces contents in a value or a verified update by zeros. Returns their number of bytes.

@@ -42,10 +42,13 @@ fn encode(value: &MetaValue) -> Vec<u8> {
 
 /// A key has one encoding; keys of its object are within `reach`, and in disjoint ranges.
 fn meta_key(bytes: &[u8], key: &MetaKey) {
-    assert_eq!(*key.encode(), *bytes);
-    assert!(key.path.iter().all(|name| is_name(name)));
+    let names: Vec<&[u8]> = key.names().collect();
+    assert!(names.iter().all(|name| is_name(name)));
+    let object = MetaKey::at(key.zone(), &names);
+    let again = key.xattr().map_or(object.clone(), |name| object.with_xattr(name));
+    assert_eq!((&again, &*again.encode()), (key, bytes));
     assert!(bytes.len() <= key.reach());
-    let object = MetaKey { xattr: None, ..key.clone() };
+    assert_eq!(object, key.object());
     let within = |(lo, hi): (Key, Key), key: &Key| lo <= *key && *key < hi;
     let (xattr, child) = (object.with_xattr(b"x"), object.child(b"n"));
     assert_eq!(MetaKey::decode(&xattr.encode()).as_ref(), Some(&xattr));

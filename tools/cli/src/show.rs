@@ -26,12 +26,12 @@ pub fn key(tree: TreeId, key: &[u8]) -> String {
     match tree {
         TreeId::Metadata => match MetaKey::decode(key) {
             Some(meta) => {
-                let path = meta.path.join(&b'/');
-                let xattr = match &meta.xattr {
+                let path = meta.path();
+                let xattr = match meta.xattr() {
                     Some(name) => format!(" xattr {}", Printable(name)),
                     None => String::new(),
                 };
-                format!("{} /{}{xattr} (k#1:{raw})", meta.zone, Printable(&path))
+                format!("{} /{}{xattr} (k#1:{raw})", meta.zone(), Printable(&path))
             }
             None => format!("k#1:{raw}"),
         },

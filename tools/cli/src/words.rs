@@ -13,7 +13,7 @@ const SHOWN: usize = 32;
 
 /// Describes a value by the schema, or by its first 32 bytes in hexadecimal.
 pub fn value(tree: TreeId, key: &[u8], bytes: &[u8]) -> String {
-    let is_entry = || MetaKey::decode(key).is_some_and(|place| place.xattr.is_none());
+    let is_entry = || MetaKey::decode(key).is_some_and(|place| place.xattr().is_none());
     if tree == TreeId::Metadata
         && is_entry()
         && let Ok(value) = MetaValue::decode(bytes, None)

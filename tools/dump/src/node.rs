@@ -183,7 +183,8 @@ fn show_value(
     io: &mut Io,
 ) -> Result<(), Failure> {
     let title = format!("value of {}", show::key(tree, key));
-    let plain = tree == TreeId::Data || MetaKey::decode(key).is_none_or(|key| key.xattr.is_some());
+    let plain =
+        tree == TreeId::Data || MetaKey::decode(key).is_none_or(|key| key.xattr().is_some());
     if !plain {
         output.structure(io, &title, at, value, |trace| MetaValue::decode(value, trace))?;
         return Ok(());

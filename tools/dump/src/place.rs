@@ -154,8 +154,7 @@ fn whose(
     };
     let names = checkpoint(&image.device, &image.superblock)
         .map(|volume| Names::when_needed(Fs::open(volume, Box::new(betr_cli::volume::clock_now))));
-    let path =
-        place.zip(names.ok()).map(|(place, names)| names.path(&MetaKey { xattr: None, ..place }));
+    let path = place.zip(names.ok()).map(|(place, names)| names.path(&place));
     let shown = path.as_ref().map_or("unknown".into(), |path| Printable(path).to_string());
     let text = format!("  of {}, path {shown}", show::key(tree, key));
     output.line(io, text, || {

@@ -28,7 +28,7 @@ pub(crate) fn name(report: &mut Report, device: &Arc<dyn Device>) {
     let Ok(names) = names(device, superblock) else { return };
     for Finding { place, detail, .. } in &mut report.findings {
         let Some(key) = key_of(place) else { continue };
-        let path = names.path(&MetaKey { xattr: None, ..key });
+        let path = names.path(&key);
         // An unreachable object has no path.
         if path.starts_with(b"/") {
             *detail += &format!("; path {}", Brief(&path));
@@ -43,7 +43,7 @@ fn key_of(place: &Place) -> Option<MetaKey> {
         Place::Key(TreeId::Data, key) => {
             parse_data_key(key).and_then(|(prefix, _)| MetaKey::decode(prefix))
         }
-        Place::Zone(zone) => Some(MetaKey { zone: *zone, path: Vec::new(), xattr: None }),
+        Place::Zone(zone) => Some(MetaKey::root(*zone)),
         _ => None,
     }
 }

@@ -318,11 +318,11 @@ impl<'s> Schema<'s> {
     fn mend_contents(&mut self) {
         for Stray { prefix, size, .. } in std::mem::take(&mut self.contents.strays) {
             let place = MetaKey::decode(&prefix);
-            let zone = place.as_ref().filter(|place| place.path.is_empty()).map(|place| place.zone);
+            let zone = place.as_ref().filter(|place| place.is_root()).map(|place| place.zone());
             let root = zone.and_then(|zone| self.zones.get(&zone));
             // Contents that were to be deleted are dropped. Contents in a zone of directories belong to nothing.
             let foreign = root.is_some_and(|zone| zone.root.is_some() || zone.has_entries);
-            if foreign || place.as_ref().is_some_and(|place| place.zone == ORPHAN_ZONE) {
+            if foreign || place.as_ref().is_some_and(|place| place.zone() == ORPHAN_ZONE) {
                 self.mend(Correction::DropContents(prefix));
                 continue;
             }
@@ -611,13 +611,13 @@ impl<'s> Schema<'s> {
         while let Some((below, inline)) = self.inline.pop_last() {
             let Some(place) = MetaKey::beginning(&below) else { continue };
             let Inline { links, subdirectories, stated, found } = inline;
-            let (zone, path) = (place.zone, &place.path);
-            if let Some(name) = path.last() {
-                self.count(zone, &below[..below.len() - name.len() - 2], found);
+            let zone = place.zone();
+            if !place.is_root() {
+                self.count(zone, &below[..below.len() - place.name().len() - 2], found);
             }
             let key = place.encode();
             // An orphan has lost its name, and with it its link to itself.
-            let orphan = zone == ORPHAN_ZONE && path.len() == 1;
+            let orphan = zone == ORPHAN_ZONE && place.depth() == 1;
             let expected = if orphan { 0 } else { 2 + subdirectories };
             if links != expected {
                 let detail = format!("expected {expected}, found {links}");

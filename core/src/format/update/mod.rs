@@ -121,11 +121,11 @@ impl Update {
         while stages == 0 || f.left() > 0 {
             f.enter("stage", Some(stages));
             let (mut adds_end, mut aligned) = (0, true);
-            let add = |offset: usize, _| {
+            let add = |offset: usize| {
                 adds_end = offset + CELL;
                 aligned &= offset.is_multiple_of(CELL);
             };
-            let stage = Stage::read(&mut f, |_, _| (), add)?;
+            let stage = Stage::read(&mut f, add)?;
             if stage.anew && (stages > 0 || !stage.create) {
                 return Err(f.wrong("flags", "4 in the first stage only, and with 1", "another"));
             }
@@ -166,14 +166,7 @@ impl Update {
 
     /// Its stages, in order.
     pub fn stages(&self) -> Vec<Stage> {
-        let mut f = Fields::new(&self.0);
-        let mut stages = Vec::with_capacity(1);
-        while f.left() > 0 {
-            stages.push(
-                Stage::decode(&mut f, &self.0).expect("an update is verified when it is made"),
-            );
-        }
-        stages
+        outlines(&self.0).map(|outline| outline.stage(&self.0)).collect()
     }
 
     /// Whether it stays within values of `limit` bytes, and its counters are aligned.

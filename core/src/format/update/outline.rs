@@ -14,6 +14,14 @@ pub(super) struct Outline<'u> {
 }
 
 impl<'u> Outline<'u> {
+    /// The stage; `update` has its bytes.
+    pub(super) fn stage(&self, update: &Bytes) -> Stage {
+        let Outline { create, anew, trim, extend, .. } = *self;
+        let pieces = self.pieces().map(|(offset, bytes)| (offset, update.slice_ref(bytes)));
+        let (pieces, adds) = (pieces.collect(), self.adds().collect());
+        Stage { create, anew, trim, extend, pieces, adds }
+    }
+
     pub(super) fn pieces(&self) -> impl Iterator<Item = (usize, &'u [u8])> + use<'u> {
         let mut rest = self.pieces;
         std::iter::from_fn(move || take_piece(&mut rest))
@@ -122,9 +130,13 @@ pub(super) fn outlines(update: &[u8]) -> impl Iterator<Item = Outline<'_>> {
 
 /// Takes a number from the front.
 fn number(rest: &mut &[u8]) -> Option<usize> {
-    let (after, number) = varint(rest).ok()?;
+    // Most numbers have one byte.
+    let (after, number) = match *rest {
+        [byte @ ..0x80, after @ ..] => (after, usize::from(*byte)),
+        _ => varint(rest).map(|(after, number)| (after, number as usize)).ok()?,
+    };
     *rest = after;
-    Some(number as usize)
+    Some(number)
 }
 
 fn take_piece<'u>(rest: &mut &'u [u8]) -> Option<(usize, &'u [u8])> {

@@ -1,7 +1,5 @@
 //! One stage of an update: decoding, encoding, and joining with a younger stage.
 
-use std::ops::Range;
-
 use super::*;
 
 /// A stage of an update; its changes apply in the order of the fields.
@@ -22,18 +20,10 @@ pub struct Stage {
 }
 
 impl Stage {
-    pub(super) fn decode(f: &mut Fields<'_, '_>, bytes: &Bytes) -> Result<Stage, FormatError> {
-        let (mut pieces, mut adds) = (Vec::new(), Vec::new());
-        let piece = |offset, place| pieces.push((offset, bytes.slice(place)));
-        let stage = Stage::read(f, piece, |offset, delta| adds.push((offset, delta)))?;
-        Ok(Stage { pieces, adds, ..stage })
-    }
-
-    /// Decodes a stage. Passes each piece (its offset in the value, its byte range in the update) and each add.
+    /// Decodes a stage without its pieces and adds. Passes the offset of each add.
     pub(super) fn read(
         f: &mut Fields<'_, '_>,
-        mut piece: impl FnMut(usize, Range<usize>),
-        mut add: impl FnMut(usize, i64),
+        mut add: impl FnMut(usize),
     ) -> Result<Stage, FormatError> {
         let flags = f.u8("flags")?;
         if flags & !(CREATE | TRIM | ANEW | EXTEND) != 0 {
@@ -56,9 +46,7 @@ impl Stage {
             if len == 0 || end.is_some_and(|end| offset <= end) {
                 return Err(f.wrong("offset", "pieces in order, apart and not empty", offset));
             }
-            let at = f.at();
             f.hex("bytes", len)?;
-            piece(offset, at..at + len);
             end = Some(offset + len);
             f.leave();
         }
@@ -74,7 +62,8 @@ impl Stage {
             if last.is_some_and(|last| offset <= last) {
                 return Err(f.wrong("offset", "growing numbers", offset));
             }
-            add(offset, f.i64("delta")?);
+            f.i64("delta")?;
+            add(offset);
             last = Some(offset);
             f.leave();
         }

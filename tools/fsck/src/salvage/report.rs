@@ -320,9 +320,8 @@ fn words(tree: TreeId, key: &[u8]) -> String {
     let Some(place) = MetaKey::decode(path) else {
         return Place::Key(tree, key.to_vec()).to_string();
     };
-    let mut text =
-        format!("zone {} {}", place.zone, printable(&absolute(b"", &place.path.join(&b'/'))));
-    if let Some(name) = &place.xattr {
+    let mut text = format!("zone {} {}", place.zone(), printable(&absolute(b"", &place.path())));
+    if let Some(name) = &place.xattr() {
         text += &format!(" attribute {}", printable(name));
     }
     if let Some(block) = block {

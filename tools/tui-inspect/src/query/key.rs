@@ -347,8 +347,8 @@ pub(super) fn value(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<Shee
     };
     if let Some(place) = MetaKey::decode(&key).filter(|_| tree == TreeId::Metadata) {
         rows.push(
-            fact("zone", Cell::new(Role::Link, place.zone))
-                .to([Spot::At(Address::Zone(place.zone))]),
+            fact("zone", Cell::new(Role::Link, place.zone()))
+                .to([Spot::At(Address::Zone(place.zone()))]),
         );
     }
     if let Some((prefix, block)) = parse_data_key(&key).filter(|_| tree == TreeId::Data) {

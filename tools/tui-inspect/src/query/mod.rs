@@ -237,7 +237,7 @@ pub(crate) fn range(tree: TreeId, bounds: &Bounds) -> String {
 /// A key in terms of the schema: zone and path, plus the block number for a block of a file. A bound may be a truncated
 /// key: then the whole names before the cut are shown. Bytes outside the schema are shown in hexadecimal.
 pub(crate) fn key_of(tree: TreeId, key: &[u8]) -> String {
-    let path = |place: &MetaKey| format!("{} /{}", place.zone, printable(&place.path.join(&b'/')));
+    let path = |place: &MetaKey| format!("{} /{}", place.zone(), printable(&place.path()));
     if tree == TreeId::Data
         && let Some((prefix, block)) = parse_data_key(key)
         && let Some(place) = MetaKey::decode(prefix)
@@ -245,7 +245,7 @@ pub(crate) fn key_of(tree: TreeId, key: &[u8]) -> String {
         return format!("{} @{block}", path(&place));
     }
     match (MetaKey::decode(key).filter(|_| tree == TreeId::Metadata), MetaKey::beginning(key)) {
-        (Some(place), _) => match &place.xattr {
+        (Some(place), _) => match &place.xattr() {
             Some(name) => format!("{} xattr {}", path(&place), printable(name)),
             None => path(&place),
         },

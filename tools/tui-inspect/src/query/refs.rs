@@ -193,7 +193,7 @@ fn of_key(image: &Image, spot: &Spot, work: &Arc<Work>) -> Result<Sheet, String>
             rows.push(row(format!("inode {}", directory.ino()), how).to([key]));
             up = directory.up();
         }
-        let zone = object.place().zone;
+        let zone = object.place().zone();
         rows.push(row(zone, "is its zone").to([Spot::At(Address::Zone(zone))]));
         rows.push(Row::of(vec![Cell::new(Role::Dim, "links"), Cell::from(links.to_string())]));
         Ok(sheet(format!("who points to {spot}"), rows))

@@ -21,6 +21,8 @@ pub(super) struct Lru {
     slots: HashMap<NodeId, Slot, RandomState>,
     kinds: Kinds,
     tick: u64,
+    /// The heights of the roots, as far as they have been here. A new height comes with a new root.
+    roots: [Option<Height>; 2],
 }
 
 /// The nodes of each kind, and their weights.
@@ -335,8 +337,11 @@ impl Lru {
 
     /// Adds a node as the youngest.
     pub(super) fn put(&mut self, node: Arc<Node>, dirty: bool, purpose: Use) {
-        let id = node.id();
+        let (id, tree) = (node.id(), node.tree());
         self.remove(id);
+        if id == tree.root() {
+            self.roots[tree as usize] = Some(node.height());
+        }
         self.tick += 1;
         let (listed, age) = (self.tick, self.tick);
         let part = dirty.then(|| Dirty::of(&node, self.basement_size));
@@ -353,6 +358,11 @@ impl Lru {
         slot.weigh();
         self.kinds.enter(id, &mut slot);
         self.slots.insert(id, slot);
+    }
+
+    /// The heights of the roots that have been here, in the order of the trees.
+    pub(super) fn heights(&self) -> [Option<Height>; 2] {
+        self.roots
     }
 
     /// Removes a node.

@@ -265,9 +265,10 @@ impl Store {
 
     /// The height of the higher one of the roots, at least 1. A root that cannot be read counts as 1.
     pub fn height(&self) -> Height {
-        let heights =
-            TreeId::ALL.map(|tree| self.root(tree).map_or(Height(1), |root| root.height()));
-        heights.into_iter().fold(Height(1), Height::max)
+        let known = self.lock().heights();
+        let read = |tree| self.root(tree).map_or(Height(1), |root| root.height());
+        let all = TreeId::ALL.map(|tree| known[tree as usize].unwrap_or_else(|| read(tree)));
+        all.into_iter().fold(Height(1), Height::max)
     }
 
     /// The root of a tree, which is responsible for every key.

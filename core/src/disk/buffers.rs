@@ -8,6 +8,8 @@ use bytes::Bytes;
 use crate::ids::BLOCK_SIZE;
 use crate::tuning::{BLOCKS_KEPT, BUFFER_LARGE, BUFFERS_KEPT, BUFFERS_KEPT_BYTES};
 
+const BLOCK_MIN: usize = BLOCK_SIZE / 4 * 3;
+
 /// Free buffers.
 #[derive(Default)]
 pub(super) struct Buffers {
@@ -16,22 +18,24 @@ pub(super) struct Buffers {
     blocks: Mutex<Vec<Vec<u8>>>,
 }
 
-/// A block buffer in use, and the pool that it returns to.
-pub(super) struct Block {
+/// A buffer in use, and the pool that it returns to.
+pub(super) struct Buffer {
     memory: Vec<u8>,
     home: Arc<Buffers>,
 }
 
-impl Block {
-    /// Whether `len` bytes fill at least 3/4 of a block.
-    pub(super) fn suits(len: usize) -> bool {
-        (BLOCK_SIZE / 4 * 3..=BLOCK_SIZE).contains(&len)
-    }
-
-    /// Takes a block buffer with arbitrary content.
-    pub(super) fn of(home: &Arc<Buffers>) -> Block {
-        let known = locked(&home.blocks).pop();
-        Block { memory: known.unwrap_or_else(|| vec![0; BLOCK_SIZE]), home: home.clone() }
+impl Buffer {
+    /// Takes a buffer for `len` bytes, with arbitrary content. `None` if buffers of this length are not kept.
+    pub(super) fn of(home: &Arc<Buffers>, len: usize) -> Option<Buffer> {
+        let memory = match len {
+            BUFFER_LARGE.. => home.take(len),
+            // At least 3/4 of a block.
+            BLOCK_MIN..=BLOCK_SIZE => {
+                locked(&home.blocks).pop().unwrap_or_else(|| vec![0; BLOCK_SIZE])
+            }
+            _ => return None,
+        };
+        Some(Buffer { memory, home: home.clone() })
     }
 
     /// The buffer.
@@ -45,17 +49,21 @@ impl Block {
     }
 }
 
-impl AsRef<[u8]> for Block {
+impl AsRef<[u8]> for Buffer {
     fn as_ref(&self) -> &[u8] {
         &self.memory
     }
 }
 
-impl Drop for Block {
+impl Drop for Buffer {
     fn drop(&mut self) {
+        let memory = std::mem::take(&mut self.memory);
+        if memory.len() >= BUFFER_LARGE {
+            return self.home.give(memory);
+        }
         let mut blocks = locked(&self.home.blocks);
         if blocks.len() < BLOCKS_KEPT {
-            blocks.push(std::mem::take(&mut self.memory));
+            blocks.push(memory);
         }
     }
 }
@@ -125,7 +133,8 @@ mod tests {
     fn a_block_goes_home_when_nobody_has_it_any_more() {
         let home = Arc::new(Buffers::default());
         let kept = || locked(&home.blocks).len();
-        let mut block = Block::of(&home);
+        let of_block = || Buffer::of(&home, BLOCK_SIZE).unwrap();
+        let mut block = of_block();
         block.memory()[..4].copy_from_slice(b"betr");
         let place = block.memory().as_ptr();
         let all = block.share(4);
@@ -134,9 +143,9 @@ mod tests {
         assert_eq!((kept(), &part[..]), (0, &b"et"[..]));
         drop(part);
         assert_eq!(kept(), 1);
-        let mut again = Block::of(&home);
+        let mut again = of_block();
         assert_eq!((again.memory().as_ptr(), kept()), (place, 0));
-        let many: Vec<Block> = (0..2 * BLOCKS_KEPT).map(|_| Block::of(&home)).collect();
+        let many: Vec<Buffer> = (0..2 * BLOCKS_KEPT).map(|_| of_block()).collect();
         drop((again, many));
         assert_eq!(kept(), BLOCKS_KEPT);
     }

@@ -15,7 +15,7 @@ use crate::error::{Error, Place, Result};
 use crate::ids::*;
 use crate::tuning::{FETCH_MAX, TRIES};
 pub(crate) use buffers::class_of;
-use buffers::{Block, Buffers};
+use buffers::{Buffer, Buffers};
 use scattered::Known;
 pub use scattered::Scattered;
 
@@ -107,15 +107,16 @@ impl Disk {
         Ok(memory)
     }
 
-    /// As [`Disk::read`], into shared bytes.
+    /// As [`Disk::read`], into shared bytes; the memory is reused when the last of them are dropped.
     pub fn read_shared(&self, at: u64, len: usize) -> Result<Bytes> {
-        if !Block::suits(len) {
-            return Ok(self.read(at, len)?.into());
-        }
         let places = self.places_to_read(at, len)?;
-        let mut block = Block::of(&self.buffers);
-        self.read_places(at, places, &mut block.memory()[..len])?;
-        Ok(block.share(len))
+        let Some(mut buffer) = Buffer::of(&self.buffers, len) else {
+            let mut memory = vec![0; len];
+            self.read_places(at, places, &mut memory)?;
+            return Ok(memory.into());
+        };
+        self.read_places(at, places, &mut buffer.memory()[..len])?;
+        Ok(buffer.share(len))
     }
 
     /// The places of `len` bytes, all of which must be within the device.

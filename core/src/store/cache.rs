@@ -325,9 +325,10 @@ impl Lru {
         self.slots.contains_key(&id)
     }
 
-    /// Whether the node is cached with some or all of its parts.
-    pub(super) fn has_parts(&self, id: NodeId) -> bool {
-        self.slots.get(&id).is_some_and(|slot| slot.loaded > 0 || !slot.node.has_head())
+    /// Whether at least half of the parts of a node of `bytes` bytes are cached.
+    pub(super) fn has_most(&self, id: NodeId, bytes: u64) -> bool {
+        let has = |slot: &Slot| slot.loaded >= bytes / 2 || !slot.node.has_head();
+        self.slots.get(&id).is_some_and(has)
     }
 
     /// Whether the node is cached and dirty.

@@ -1,68 +1,87 @@
-//! Prefetch: jobs read parts of nodes before the foreground needs them, and advise the device of
-//! the parts after those.
+//! Prefetch: jobs read leaves before the foreground needs them, and the device is advised of those behind them.
 //! Errors of a prefetch are dropped, since the foreground meets them when it reads.
 
-use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use rayon::prelude::*;
-
-use super::cache::{Lru, Use};
+use super::Store;
+use super::cache::Use;
 use super::job::Job;
-use super::{Store, locked};
+use crate::error::Result;
 use crate::format::Entry;
 use crate::ids::*;
-use crate::node::{Internal, Node};
-use crate::pool;
+use crate::node::{Internal, Node, SharedInternal};
 use crate::tuning::{AHEAD_MAX, AHEAD_SHARE};
 
-/// A prefetch in flight. Dropping it waits until all parts are in memory, so that nothing is read after a volume is
-/// closed.
+/// A leaf that is being read, with all its values. Dropping it waits until that is done, so that nothing is read after
+/// a volume is closed.
 pub struct Prefetch {
-    /// Nodes to be weighed in the cache when this is dropped. A node that is going to be changed is weighed by the
-    /// change.
-    weighed: Vec<Arc<Node>>,
-    job: Option<Job<()>>,
-    cache: Arc<Mutex<Lru>>,
-    /// Memory budget of the cache, in bytes.
-    bytes: usize,
+    job: Option<Job<Option<Arc<Node>>>>,
+    /// The table entry of a leaf that is not in the cache.
+    entry: Option<Entry>,
+    parent: Arc<Node>,
+}
+
+impl Prefetch {
+    /// Waits for the leaf. `None` if it could not be read.
+    fn wait(&mut self) -> Option<Arc<Node>> {
+        let job = self.job.take()?;
+        // A thread of the pool would wait for itself. If it skips the wait, missing parts are read on demand.
+        if rayon::current_thread_index().is_some() {
+            return None;
+        }
+        job.wait().ok()?
+    }
 }
 
 impl Drop for Prefetch {
     fn drop(&mut self) {
-        // A thread of the pool would wait for itself. If it skips the wait, missing parts are read on demand.
-        if rayon::current_thread_index().is_none() {
-            drop(self.job.take().map(Job::wait));
-        }
-        if self.weighed.is_empty() {
-            return;
-        }
-        let mut cache = locked(&self.cache);
-        self.weighed.iter().for_each(|node| cache.weigh(node.id()));
-        cache.shrink_to(self.bytes);
+        self.wait();
     }
 }
 
 impl Store {
-    /// How many leaves a scan prefetches at once. They must stay in memory until the scan reaches them.
+    /// How many leaves a scan reads ahead.
     pub fn leaves_ahead(&self) -> usize {
         let share = self.budget.total_bytes / AHEAD_SHARE;
         (share / self.geometry.leaf_size as usize).clamp(1, AHEAD_MAX)
     }
 
-    /// Starts to prefetch leaves below `parent` with all their values, and the messages pending for them in `parent`.
-    pub fn read_ahead(&self, parent: &Arc<Node>, children: Vec<usize>) -> Prefetch {
-        let mut nodes = vec![parent.clone()];
-        if let Node::Internal(internal) = &**parent {
-            let leaf = |at: &usize| self.child_for(internal, *at, Use::Scan).ok();
-            nodes.extend(match self.disk.device().requires_serial_io() {
-                true => children.iter().filter_map(leaf).collect::<Vec<_>>(),
-                false => pool::run(|| children.par_iter().filter_map(leaf).collect()),
-            });
+    /// Starts to read the leaf that is child `at`, and the messages pending for it in its parent.
+    pub fn prefetch(&self, parent: &SharedInternal, at: usize) -> Result<Prefetch> {
+        let id = parent.children()[at].id;
+        let known = self.lock().get(id, Use::Scan);
+        let entry = match known {
+            Some(_) => None,
+            None => self.table.get(id)?,
+        };
+        let (disk, volume, above) = (self.disk.clone(), self.birth.volume, parent.clone());
+        let work = move || {
+            let load = |entry| Node::load(&disk, volume, id, &entry).ok().map(Arc::new);
+            let node = known.or_else(|| load(entry?))?;
+            if let Node::Leaf(leaf) = &*node {
+                drop(leaf.read_all(&disk));
+            }
+            drop(above.load_pending(&disk, at..at + 1));
+            Some(node)
+        };
+        let job = Some(Job::start(&self.disk, work));
+        Ok(Prefetch { job, entry, parent: parent.node().clone() })
+    }
+
+    /// Waits for a leaf, and puts it into the cache, unless it has changed since.
+    pub fn finish(&self, mut prefetch: Prefetch) {
+        let Some(node) = prefetch.wait() else { return };
+        let id = node.id();
+        let is_current = || {
+            let now = self.table.get(id).ok().flatten();
+            now.is_some() && now == prefetch.entry
+        };
+        if !self.lock().has(id) && is_current() {
+            self.enter(node, Use::Scan);
+        } else {
+            self.has_read(&node);
         }
-        let mut reading = self.start_prefetch(nodes.clone(), children);
-        reading.weighed = nodes;
-        reading
+        self.has_read(&prefetch.parent);
     }
 
     /// Starts to prefetch the leaf that a buffer of node `id` will be flushed to, and advises the device of the
@@ -80,36 +99,21 @@ impl Store {
         }
         internal.advise_will_need(&self.disk, at..at + 1);
         if let Ok(node) = self.child(internal, at) {
-            self.prefetch = Some((leaf, self.start_prefetch(vec![node], Vec::new())));
+            let disk = self.disk.clone();
+            let work = move || {
+                if let Node::Leaf(leaf) = &*node {
+                    drop(leaf.read_all(&disk));
+                }
+                None
+            };
+            let job = Some(Job::start(&self.disk, work));
+            self.prefetch = Some((leaf, Prefetch { job, entry: None, parent: parent.clone() }));
         }
     }
 
     /// Waits for the prefetch of a node that is going to be changed.
     pub(super) fn wait_for(&mut self, id: NodeId) {
         drop(self.prefetch.take_if(|(prefetch, _)| *prefetch == id));
-    }
-
-    /// Starts a job that reads leaves, and of internal nodes the messages pending for these children.
-    fn start_prefetch(&self, nodes: Vec<Arc<Node>>, children: Vec<usize>) -> Prefetch {
-        let disk = self.disk.clone();
-        let work = move || {
-            let pending = |node: &Internal, at: usize| drop(node.load_pending(&disk, at..at + 1));
-            let is_serial = disk.device().requires_serial_io();
-            let read = |node: &Arc<Node>| match &**node {
-                Node::Leaf(leaf) => drop(leaf.read_all(&disk)),
-                Node::Internal(node) if is_serial => {
-                    children.iter().for_each(|at| pending(node, *at));
-                }
-                Node::Internal(node) => children.par_iter().for_each(|at| pending(node, *at)),
-            };
-            match is_serial {
-                true => nodes.iter().for_each(read),
-                false => nodes.par_iter().for_each(read),
-            }
-        };
-        let job = Some(Job::start(&self.disk, work));
-        let (cache, bytes) = (self.cache.clone(), self.budget.total_bytes);
-        Prefetch { weighed: Vec::new(), job, cache, bytes }
     }
 
     /// Advises the device that the head of a node will be read, unless the node is cached.
@@ -121,15 +125,15 @@ impl Store {
         }
     }
 
-    /// Advises the device that consecutive leaves below `parent`, and the messages pending for them, will be read.
-    pub fn advise_will_need(&self, parent: &Internal, children: Range<usize>) {
-        parent.advise_will_need(&self.disk, children.clone());
-        for child in &parent.children()[children] {
-            let known = self.lock().has_parts(child.id);
-            // The reader of the node meets this error again.
-            if !known && let Ok(Some(Entry { extent, .. })) = self.table.get(child.id) {
-                self.disk.advise_will_need(extent.start.byte(), extent.bytes());
-            }
+    /// Advises the device that the leaf that is child `at`, and the messages pending for it, will be read.
+    pub fn advise_will_need(&self, parent: &Internal, at: usize) {
+        parent.advise_will_need(&self.disk, at..at + 1);
+        let id = parent.children()[at].id;
+        // The reader of the node meets this error again.
+        if let Ok(Some(Entry { extent, .. })) = self.table.get(id)
+            && !self.lock().has_most(id, extent.bytes())
+        {
+            self.disk.advise_will_need(extent.start.byte(), extent.bytes());
         }
     }
 }

@@ -1,25 +1,25 @@
 //! Scans in both directions: the entries of a range, leaf by leaf, with pending messages applied.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::ahead::Ahead;
 use super::descent::{Descent, PathLens};
 use crate::error::Result;
 use crate::format::{Action, Bounds, Key};
 use crate::ids::{Height, TreeId};
 use crate::node::{Batch, Internal, Leaf, Node, SharedInternal};
-use crate::store::{Prefetch, Store, Use};
+use crate::store::{Store, Use};
 
 /// A scan of a range: the keys still to be read, and the entries ready at both ends. It holds no reference to the
 /// store, so it can outlive a borrow. An entry is as of the moment when its leaf was read.
 struct Leaves<T> {
     tree: TreeId,
     /// The keys of leaves not yet read; `None` at the end.
-    rest: Option<(Key, Option<Key>)>,
-    /// Whether several leaves are prefetched at once, from the second one on.
+    rest: Option<Bounds>,
+    /// Whether leaves are read ahead, from the second one on.
     read_ahead: bool,
     front: Side<T>,
     back: Side<T>,
@@ -30,63 +30,52 @@ struct Side<T> {
     ready: VecDeque<(Key, T)>,
     /// Whether a leaf has been read.
     begun: bool,
-    /// The keys of the prefetched leaves.
-    ahead: Option<Bounds>,
-    /// The prefetch in flight, of the leaves after those.
-    prefetch: Option<Prefetch>,
-}
-
-impl<T> Default for Side<T> {
-    fn default() -> Side<T> {
-        Side { ready: VecDeque::new(), begun: false, ahead: None, prefetch: None }
-    }
+    /// The leaves that are read before the scan reaches them.
+    ahead: Ahead,
 }
 
 impl<T> Side<T> {
-    /// Finishes the prefetch of a group, starts that of the next, and advises the device of the one after it.
-    fn read_ahead(
-        &mut self,
-        store: &Store,
-        tree: TreeId,
-        end: End,
-        rest: &Bounds,
-        here: Option<Group>,
-    ) -> Result<()> {
-        let prefetch = self.prefetch.take();
-        let Some(here) = here else { return Ok(()) };
-        match prefetch {
-            Some(prefetch) => drop(prefetch),
-            None => drop(here.read(store)?),
-        }
-        self.ahead = here.keys();
-        if let Some(next) = here.next(store, tree, end, rest) {
-            if let Some(behind) = next.next(store, tree, end, rest) {
-                behind.will_be_read(store);
-            }
-            self.prefetch = next.read(store)?;
-        }
-        Ok(())
+    fn new(tree: TreeId, end: End) -> Side<T> {
+        Side { ready: VecDeque::new(), begun: false, ahead: Ahead::new(tree, end) }
     }
 }
 
 /// An end of a range.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     Front,
     Back,
 }
 
-impl<T> Leaves<T> {
-    fn new(tree: TreeId, lo: Key, hi: Option<Key>, read_ahead: bool) -> Leaves<T> {
-        let (front, back) = Default::default();
-        let mut leaves = Leaves { tree, rest: None, read_ahead, front, back };
-        leaves.leave(lo, hi);
-        leaves
+impl End {
+    /// What is left of a range behind some of its keys, which are at this end.
+    pub(super) fn behind(self, keys: &Bounds, rest: &Bounds) -> Option<Bounds> {
+        match self {
+            End::Front => some(Bounds { lo: keys.hi.clone()?, hi: rest.hi.clone() }),
+            End::Back => some(Bounds { lo: rest.lo.clone(), hi: Some(keys.lo.clone()) }),
+        }
     }
 
-    fn leave(&mut self, lo: Key, hi: Option<Key>) {
-        let some = hi.as_ref().is_none_or(|hi| lo < *hi);
-        self.rest = some.then_some((lo, hi));
+    /// The child with the first or last of some keys.
+    pub(super) fn child(self, node: &Internal, keys: &Bounds) -> usize {
+        match self {
+            End::Front => node.child_for(&keys.lo),
+            End::Back => last_child(node, keys),
+        }
+    }
+}
+
+/// The bounds, unless nothing is within them.
+fn some(bounds: Bounds) -> Option<Bounds> {
+    let is_some = bounds.hi.as_ref().is_none_or(|hi| bounds.lo < *hi);
+    is_some.then_some(bounds)
+}
+
+impl<T> Leaves<T> {
+    fn new(tree: TreeId, lo: Key, hi: Option<Key>, read_ahead: bool) -> Leaves<T> {
+        let (front, back) = (Side::new(tree, End::Front), Side::new(tree, End::Back));
+        let rest = some(Bounds { lo, hi });
+        Leaves { tree, rest, read_ahead, front, back }
     }
 
     /// The next entry from an end. `stored` reads the entries of a leaf in a range, given the path to it; `after` applies
@@ -106,24 +95,22 @@ impl<T> Leaves<T> {
             if ready.is_some() {
                 return Ok(ready);
             }
-            let Some((lo, hi)) = self.rest.take() else {
+            let Some(rest) = self.rest.take() else {
                 // Where both ends meet, each yields entries that the other has read.
                 return Ok(match end {
                     End::Front => self.back.ready.pop_front(),
                     End::Back => self.front.ready.pop_back(),
                 });
             };
-            let rest = Bounds { lo, hi };
-            let way = LeafPath::down(store, self.tree, end, &rest)?;
             let side = match end {
                 End::Front => &mut self.front,
                 End::Back => &mut self.back,
             };
+            let was_ahead = side.ahead.arrive(store, &rest);
+            let way = LeafPath::down(store, self.tree, end, &rest)?;
             if way.leaf.is_some() && self.read_ahead {
-                let known = |ahead: &Bounds| ahead.contains(&way.keys.lo);
-                if side.begun && !side.ahead.as_ref().is_some_and(known) {
-                    let group = Group::new(store, way.above.clone(), end, &rest);
-                    side.read_ahead(store, self.tree, end, &rest, group)?;
+                if side.begun {
+                    side.ahead.go_on(store, was_ahead, end.behind(&way.keys, &rest));
                 }
                 side.begun = true;
             }
@@ -144,12 +131,7 @@ impl<T> Leaves<T> {
             side.ready = lay_over(entries, &overlay(store, &way.above, &way.keys)?, &after).into();
             way.above.iter().for_each(|stop| store.has_read(stop.node.node()));
             way.leaf.iter().for_each(|leaf| store.has_read(leaf));
-            let Bounds { lo, hi } = rest;
-            match (end, way.keys) {
-                (End::Front, Bounds { hi: Some(next), .. }) => self.leave(next, hi),
-                (End::Front, Bounds { hi: None, .. }) => {}
-                (End::Back, Bounds { lo: next, .. }) => self.leave(lo, Some(next)),
-            }
+            self.rest = end.behind(&way.keys, &rest);
         }
     }
 }
@@ -290,16 +272,16 @@ pub(super) struct Passed {
     pub(super) lens: PathLens,
 }
 
-type Above = Vec<Passed>;
+pub(super) type Above = Vec<Passed>;
 
 impl Passed {
     /// The keys of child `at`.
-    fn keys_of(&self, at: usize) -> Bounds {
+    pub(super) fn keys_of(&self, at: usize) -> Bounds {
         self.lens.bounds_up(self.node.child_bounds(at))
     }
 
     /// The keys that both the node and a range have, as they are in the node.
-    fn own_keys(&self, keys: &Bounds) -> Bounds {
+    pub(super) fn own_keys(&self, keys: &Bounds) -> Bounds {
         let own = self.lens.bounds_up(self.node.bounds.clone());
         self.lens.bounds_down(&keys.within(&own))
     }
@@ -336,17 +318,19 @@ impl LeafPath {
 
 /// The path to the first or last of some keys, down to height 1; the requested keys that the leaf below is responsible
 /// for; and whether the path ended early because these keys have been deleted.
-fn above(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<(Above, Bounds, bool)> {
+pub(super) fn above(
+    store: &Store,
+    tree: TreeId,
+    end: End,
+    rest: &Bounds,
+) -> Result<(Above, Bounds, bool)> {
     let mut above = Above::new();
     let mut keys = rest.clone();
     let mut way = Descent::new(store, tree)?;
     while let Some(node) = SharedInternal::of(way.node().clone()) {
         let lens = way.lens().clone();
         let own = lens.bounds_down(&keys);
-        let at = match end {
-            End::Front => node.child_for(&own.lo),
-            End::Back => last_child(&node, &own),
-        };
+        let at = end.child(&node, &own);
         let height = node.height;
         let passed = Passed { node, at, lens };
         keys = keys.within(&passed.keys_of(at));
@@ -360,73 +344,6 @@ fn above(store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Result<(Above,
         way.enter(at, Use::Scan)?;
     }
     Ok((above, keys, false))
-}
-
-/// Consecutive leaves of one parent that are prefetched together, and the path to them.
-struct Group {
-    above: Above,
-    leaves: Range<usize>,
-}
-
-impl Group {
-    /// The group with the first or last of some keys, given the path to it.
-    fn new(store: &Store, above: Above, end: End, rest: &Bounds) -> Option<Group> {
-        let parent = above.last()?;
-        let own = parent.own_keys(rest);
-        let (first, past) = (parent.node.child_for(&own.lo), last_child(&parent.node, &own) + 1);
-        let count = store.leaves_ahead();
-        let leaves = match end {
-            End::Front => first..(first + count).min(past),
-            End::Back => past.saturating_sub(count).max(first)..past,
-        };
-        Some(Group { above, leaves })
-    }
-
-    fn parent(&self) -> Option<&Passed> {
-        self.above.last()
-    }
-
-    /// The keys of all leaves of the group.
-    fn keys(&self) -> Option<Bounds> {
-        let parent = self.parent()?;
-        let (first, last) = (self.leaves.start, self.leaves.end - 1);
-        Some(Bounds { lo: parent.keys_of(first).lo, hi: parent.keys_of(last).hi })
-    }
-
-    /// The next group of a scan of some keys, possibly below another parent. Read errors on the way are dropped, since
-    /// the scan meets them again.
-    fn next(&self, store: &Store, tree: TreeId, end: End, rest: &Bounds) -> Option<Group> {
-        let keys = self.keys()?;
-        let rest = match end {
-            End::Front => Bounds { lo: keys.hi?, hi: rest.hi.clone() },
-            End::Back => Bounds { lo: rest.lo.clone(), hi: Some(keys.lo) },
-        };
-        if rest.hi.as_ref().is_some_and(|hi| *hi <= rest.lo) {
-            return None;
-        }
-        let (above, _, deleted) = above(store, tree, end, &rest).ok()?;
-        Group::new(store, above, end, &rest).filter(|_| !deleted)
-    }
-
-    /// Starts the prefetch, without leaves that range deletes cover.
-    fn read(&self, store: &Store) -> Result<Option<Prefetch>> {
-        let Some(parent) = self.parent() else { return Ok(None) };
-        let above = &self.above[..self.above.len() - 1];
-        let mut wanted = Vec::new();
-        for at in self.leaves.clone() {
-            if !has_deleted(store, above, &parent.keys_of(at))? && !parent.node.is_pruned(at) {
-                wanted.push(at);
-            }
-        }
-        Ok(Some(store.read_ahead(parent.node.node(), wanted)))
-    }
-
-    /// Advises the device that the leaves will be read.
-    fn will_be_read(&self, store: &Store) {
-        if let Some(parent) = self.parent() {
-            store.advise_will_need(&parent.node, self.leaves.clone());
-        }
-    }
 }
 
 /// The messages pending on a path for keys of the child taken last. Lower nodes hold the older messages and come first.
@@ -465,7 +382,7 @@ pub fn pending(store: &Store, tree: TreeId, keys: &Bounds) -> Result<Batch> {
 }
 
 /// The index of the child with the last of some keys.
-fn last_child(internal: &Internal, keys: &Bounds) -> usize {
+pub(super) fn last_child(internal: &Internal, keys: &Bounds) -> usize {
     match &keys.hi {
         Some(hi) => internal.child_before(hi),
         None => internal.children().len() - 1,
@@ -473,7 +390,7 @@ fn last_child(internal: &Internal, keys: &Bounds) -> usize {
 }
 
 /// Whether a range delete pending on the path covers all of these keys.
-fn has_deleted(store: &Store, above: &[Passed], keys: &Bounds) -> Result<bool> {
+pub(super) fn has_deleted(store: &Store, above: &[Passed], keys: &Bounds) -> Result<bool> {
     for Passed { node, at, lens } in above {
         if node.has_deleted(&store.disk, *at, &lens.bounds_down(keys))? {
             return Ok(true);

@@ -1,6 +1,7 @@
 //! The Bε-tree: messages enter at the root and are flushed in batches. Queries apply pending messages to the entries of
 //! leaves, and change nothing.
 
+mod ahead;
 mod balance;
 mod blocked;
 mod carve;

@@ -175,7 +175,7 @@ impl Leaf {
         let (filling, former) = Default::default();
         let open = Content::Open { entries, filling, former };
         if let Content::Stored(stored) = std::mem::replace(&mut self.content, open) {
-            let basements = stored.recycle(disk);
+            let basements = stored.into_basements();
             if let Content::Open { former, .. } = &mut self.content {
                 **former = basements;
             }

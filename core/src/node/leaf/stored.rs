@@ -175,15 +175,18 @@ impl Part {
 struct Stretches(SmallVec<[(u32, Bytes); 2]>);
 
 impl Stretches {
-    /// The bytes of a range that one of the stretches contains.
-    fn bytes(&self, place: Range<u32>) -> Bytes {
+    /// The bytes of a range, if one of the stretches contains it.
+    fn find(&self, place: &Range<u32>) -> Option<Bytes> {
         let holds = |(start, bytes): &&(u32, Bytes)| {
             *start <= place.start && u64::from(place.end) <= u64::from(*start) + bytes.len() as u64
         };
-        let found = self.0.iter().find(holds).filter(|_| !place.is_empty());
-        found.map_or_else(Bytes::new, |(start, bytes)| {
-            bytes.slice((place.start - start) as usize..(place.end - start) as usize)
-        })
+        let (start, bytes) = self.0.iter().find(holds).filter(|_| !place.is_empty())?;
+        Some(bytes.slice((place.start - start) as usize..(place.end - start) as usize))
+    }
+
+    /// The bytes of a range that one of the stretches contains; none for an empty range.
+    fn bytes(&self, place: Range<u32>) -> Bytes {
+        self.find(&place).unwrap_or_default()
     }
 }
 
@@ -208,13 +211,8 @@ impl Stored {
         (self.parts, self.loaded, self.keys, self.memory) = Default::default();
     }
 
-    /// Returns memory to the disk's buffers, if the whole leaf was read into it at once, and the basements to the caller.
-    pub(super) fn recycle(self, disk: &Disk) -> Basements {
-        let last = self.parts().last().map(|part| part.small.clone());
-        drop(self.parts);
-        if let Some(memory) = last.filter(Bytes::is_unique) {
-            disk.recycle(memory.into());
-        }
+    /// Its basements on disk.
+    pub(super) fn into_basements(self) -> Basements {
         self.head.basements
     }
 
@@ -387,8 +385,14 @@ impl Stored {
         self.parts.get(at)
     }
 
-    /// Reads everything that has not been read.
+    /// Reads everything that has not been read; with one request if nothing has.
     pub(super) fn read_all(&self, disk: &Disk) -> Result<()> {
+        if self.loaded() == 0 && self.len() > 0 {
+            // If not all of it can be read, some parts may be.
+            if let Ok(all) = self.read(disk, self.head.basements.at(0).offset..self.bytes()) {
+                return self.add_row(0..self.len(), &Stretches(smallvec![all]));
+            }
+        }
         self.load(disk, 0..self.len())?;
         let parts = self.parts().enumerate();
         let blocks: Vec<(usize, &Block)> =
@@ -410,17 +414,23 @@ impl Stored {
 
     fn load_row(&self, disk: &Disk, row: Range<usize>) -> Result<()> {
         let stretches = self.read_row(disk, row.clone())?;
+        self.add_row(row, &stretches)
+    }
+
+    /// Decodes and verifies consecutive basements that have been read.
+    fn add_row(&self, row: Range<usize>, stretches: &Stretches) -> Result<()> {
         let (count, alone) = (self.len(), row.len() == 1);
         for at in row {
-            let part = Arc::new(self.parse(at, &stretches)?);
+            let part = Arc::new(self.parse(at, stretches)?);
             let (bytes, memory) = (part.bytes() as u64, part.memory() as u64);
+            let blocks = part.blocks_memory() as u64;
             // Several threads may read it at the same time; the first result is kept and counted.
             if self.parts.put(at, count, alone, part) {
                 let basement = self.head.basements.at(at);
                 self.keys.add(bytes);
                 // The buffer of the key section stays in memory together with the values behind it.
                 self.memory.add(memory + u64::from(basement.bytes));
-                self.loaded.add(u64::from(basement.bytes) + u64::from(basement.small));
+                self.loaded.add(u64::from(basement.bytes) + u64::from(basement.small) + blocks);
             }
         }
         Ok(())
@@ -452,7 +462,7 @@ impl Stored {
         Place::Part { id: self.head.id, part: part as u64, byte }
     }
 
-    /// Decodes and verifies basement `at`.
+    /// Decodes and verifies basement `at`, with those of its file blocks that have been read.
     fn parse(&self, at: usize, stretches: &Stretches) -> Result<Part> {
         let tree = self.head.tree;
         let basement = self.head.basements.at(at);
@@ -461,10 +471,14 @@ impl Stored {
         for (number, chunk) in section.chunks.iter().enumerate() {
             let place = basement.chunk(tree, chunk);
             let (offset, hash) = (place.start, chunk.hash);
-            if is_block(tree, chunk.bytes as usize) {
-                blocks.push((number as u16, Block { offset, hash, value: OnceLock::new() }));
-            } else {
-                check_hash(&stretches.bytes(place), &hash, || self.place(at, offset))?;
+            let is_block = is_block(tree, chunk.bytes as usize);
+            let read = stretches.find(&place);
+            if read.is_some() || !is_block {
+                check_hash(read.as_deref().unwrap_or_default(), &hash, || self.place(at, offset))?;
+            }
+            if is_block {
+                let value = read.map_or_else(OnceLock::new, OnceLock::from);
+                blocks.push((number as u16, Block { offset, hash, value }));
             }
         }
         let small = stretches.bytes(basement.chunks());
@@ -484,7 +498,7 @@ impl Stored {
         for row in missing.chunk_by(|(_, a), (_, b)| a.offset + FILE_BLOCK as u32 == b.offset) {
             let len = row.len() * FILE_BLOCK;
             let first = row[0].1.offset;
-            let bytes = Bytes::from(disk.read(self.extent.start.byte() + u64::from(first), len)?);
+            let (_, bytes) = self.read(disk, first..first + len as u32)?;
             for (number, (part, block)) in row.iter().enumerate() {
                 let value = bytes.slice(number * FILE_BLOCK..(number + 1) * FILE_BLOCK);
                 check_hash(&value, &block.hash, || self.place(*part, block.offset))?;

@@ -1,7 +1,9 @@
 //! The I/O cost of lookups and read-ahead, counted exactly by the device.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::Duration;
 
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
@@ -184,6 +186,79 @@ fn a_scan_reads_ahead_once() {
         // All leaves except the first are announced, also when the scan enters the subtree of another node.
         assert!(told >= 10_400_000, "{told} bytes announced, backwards: {backwards}");
     }
+}
+
+/// A device that lets the first read of one place wait until three of the other places have been read.
+struct Waiting {
+    device: MemoryDevice,
+    /// The place that waits, once it is known, and the others.
+    places: OnceLock<(Range<u64>, Vec<Range<u64>>)>,
+    /// The starts of the other places that have been read to their ends.
+    read: Mutex<BTreeSet<u64>>,
+    changed: Condvar,
+    /// How many of them there were when the waiting ended.
+    seen: OnceLock<usize>,
+}
+
+impl Device for Waiting {
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.device.read_at(at, buf)?;
+        let Some((waits, others)) = self.places.get() else { return Ok(()) };
+        let mut read = self.read.lock().unwrap();
+        if waits.contains(&at) && self.seen.get().is_none() {
+            let limit = Duration::from_secs(60);
+            let few = |read: &mut BTreeSet<u64>| read.len() < 3;
+            read = self.changed.wait_timeout_while(read, limit, few).unwrap().0;
+            let _ = self.seen.set(read.len());
+        }
+        let end = at + buf.len() as u64;
+        if let Some(other) = others.iter().find(|other| other.contains(&at))
+            && end + 4096 > other.end
+        {
+            read.insert(other.start);
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+    fn write_at(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.device.write_at(at, bytes)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        self.device.flush()
+    }
+    fn requires_serial_io(&self) -> bool {
+        false
+    }
+}
+
+/// While a read of a leaf waits for the device, the leaves behind it are read and verified. Each is read by a job of its
+/// own, on a thread that has verified its leaf before it reads the next one.
+#[test]
+fn other_leaves_are_verified_while_one_waits_for_the_device() {
+    if std::thread::available_parallelism().is_ok_and(|threads| threads.get() < 2) {
+        println!("skipped: this machine has one core");
+        return;
+    }
+    let device = MemoryDevice::new(64 * MIB);
+    let (places, read, seen) = Default::default();
+    let device = Arc::new(Waiting { device, places, read, changed: Condvar::new(), seen });
+    let kv = many_keys(device.clone());
+    let store = kv.volume().store();
+    let mut node = store.root(TreeId::Data).unwrap();
+    while node.height() > Height(1) {
+        node = store.child(node.internal().unwrap(), 0).unwrap();
+    }
+    let leaves = node.internal().unwrap().children().iter();
+    let extent = |id| extent_of(&store.table.get(id).unwrap().unwrap());
+    let leaves: Vec<Range<u64>> = leaves.map(|child| extent(child.id)).collect();
+    assert!(leaves.len() > 8, "{}", leaves.len());
+    device.places.set((leaves[4].clone(), leaves[5..].to_vec())).unwrap();
+    let entries = kv.range(TreeId::Data, b"", None);
+    assert_eq!(entries.map(|entry| entry.unwrap().1.len()).sum::<usize>(), 10_000_000);
+    assert!(device.seen.get().is_some_and(|seen| *seen >= 3), "{:?}", device.seen);
 }
 
 /// A leaf that many lookups read in pieces is fetched as a whole: the device is told once, after an eighth of the leaf

@@ -258,12 +258,13 @@ impl KeySection {
         let mut f = Fields::traced(section, trace);
         let entry_count = f.count("entry count", PART_MAX, ENTRY_BYTES)?;
         let chunk_count = f.count("chunk count", usize::from(NO_CHUNK), CHUNK_BYTES)?;
-        let mut hashes = Vec::with_capacity(chunk_count);
+        let first = f.at();
         for index in 0..chunk_count {
             f.enter("chunk", Some(index));
-            hashes.push(f.hash("hash")?);
+            f.hash("hash")?;
             f.leave();
         }
+        let (hashes, _) = section[first..f.at()].as_chunks();
         let mut entries: Vec<StoredEntry> = Vec::with_capacity(entry_count);
         let mut keys: Vec<u8> = Vec::with_capacity(f.left());
         let mut places = Chunks::new(tree);
@@ -295,7 +296,11 @@ impl KeySection {
             return Err(f.wrong("chunk count", places.lengths.len(), chunk_count));
         }
         // At most 65,535 chunks of at most 64 KiB: their offsets have 32 bits.
-        let chunks = placed_chunks(tree, places.lengths.into_iter().zip(hashes)).collect();
+        let mut chunks = Vec::with_capacity(chunk_count);
+        chunks.extend(placed_chunks(
+            tree,
+            places.lengths.into_iter().zip(hashes.iter().copied().map(Hash)),
+        ));
         let (keys, padding) = (keys.into_boxed_slice().into(), padding as u8);
         Ok(KeySection { chunks, keys, entries, padding })
     }

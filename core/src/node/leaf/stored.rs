@@ -297,7 +297,7 @@ impl Stored {
         self.load(disk, range.clone())?;
         let parts = range.clone().map(|at| self.part(disk, at)).collect::<Result<Vec<_>>>()?;
         let mut found = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
-        // File blocks, each with its basement, and the indexes of their entries.
+        // File blocks that have not been read, each with its basement, and the indexes of their entries.
         let (mut blocks, mut owners) = (Vec::new(), Vec::new());
         for (at, part) in range.clone().zip(parts) {
             // Only the first and last basements may have entries outside the range.
@@ -306,11 +306,11 @@ impl Stored {
             for (place, entry) in part.range(lo, hi) {
                 let value = match part.value(&entry) {
                     Value::Small(range) => part.small.slice(range),
-                    Value::Block(block) => {
+                    Value::Block(block) => block.value().cloned().unwrap_or_else(|| {
                         blocks.push((at, block));
                         owners.push(found.len());
                         Bytes::new()
-                    }
+                    }),
                 };
                 found.push((part.section.key(place), value));
             }
@@ -467,7 +467,7 @@ impl Stored {
         let tree = self.head.tree;
         let basement = self.head.basements.at(at);
         let section = self.section(at, &stretches.bytes(basement.keys()))?;
-        let mut blocks = Vec::new();
+        let mut blocks = Vec::with_capacity((basement.blocks as usize).min(section.chunks.len()));
         for (number, chunk) in section.chunks.iter().enumerate() {
             let place = basement.chunk(tree, chunk);
             let (offset, hash) = (place.start, chunk.hash);

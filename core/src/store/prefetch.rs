@@ -1,11 +1,11 @@
 //! Prefetch: jobs read leaves before the foreground needs them, and the device is advised of those behind them.
 //! Errors of a prefetch are dropped, since the foreground meets them when it reads.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use super::Store;
-use super::cache::Use;
+use super::cache::{Lru, Use};
 use super::job::Job;
+use super::{Store, locked};
 use crate::error::Result;
 use crate::format::Entry;
 use crate::ids::*;
@@ -18,7 +18,11 @@ pub struct Prefetch {
     job: Option<Job<Option<Arc<Node>>>>,
     /// The table entry of a leaf that is not in the cache.
     entry: Option<Entry>,
-    parent: Arc<Node>,
+    /// Cached nodes to be weighed when this is dropped. A node that is going to be changed is weighed by the change.
+    weighed: Vec<NodeId>,
+    cache: Arc<Mutex<Lru>>,
+    /// Memory budget of the cache, in bytes.
+    bytes: usize,
 }
 
 impl Prefetch {
@@ -36,6 +40,12 @@ impl Prefetch {
 impl Drop for Prefetch {
     fn drop(&mut self) {
         self.wait();
+        if self.weighed.is_empty() {
+            return;
+        }
+        let mut cache = locked(&self.cache);
+        self.weighed.iter().for_each(|id| cache.weigh(*id));
+        cache.shrink_to(self.bytes);
     }
 }
 
@@ -54,6 +64,8 @@ impl Store {
             Some(_) => None,
             None => self.table.get(id)?,
         };
+        let mut weighed = vec![parent.id];
+        weighed.extend(known.as_ref().map(|_| id));
         let (disk, volume, above) = (self.disk.clone(), self.birth.volume, parent.clone());
         let work = move || {
             let load = |entry| Node::load(&disk, volume, id, &entry).ok().map(Arc::new);
@@ -64,8 +76,18 @@ impl Store {
             drop(above.load_pending(&disk, at..at + 1));
             Some(node)
         };
+        Ok(self.start(work, entry, weighed))
+    }
+
+    fn start(
+        &self,
+        work: impl FnOnce() -> Option<Arc<Node>> + Send + 'static,
+        entry: Option<Entry>,
+        weighed: Vec<NodeId>,
+    ) -> Prefetch {
         let job = Some(Job::start(&self.disk, work));
-        Ok(Prefetch { job, entry, parent: parent.node().clone() })
+        let (cache, bytes) = (self.cache.clone(), self.budget.total_bytes);
+        Prefetch { job, entry, weighed, cache, bytes }
     }
 
     /// Waits for a leaf, and puts it into the cache, unless it has changed since.
@@ -78,10 +100,7 @@ impl Store {
         };
         if !self.lock().has(id) && is_current() {
             self.enter(node, Use::Scan);
-        } else {
-            self.has_read(&node);
         }
-        self.has_read(&prefetch.parent);
     }
 
     /// Starts to prefetch the leaf that a buffer of node `id` will be flushed to, and advises the device of the
@@ -106,8 +125,7 @@ impl Store {
                 }
                 None
             };
-            let job = Some(Job::start(&self.disk, work));
-            self.prefetch = Some((leaf, Prefetch { job, entry: None, parent: parent.clone() }));
+            self.prefetch = Some((leaf, self.start(work, None, Vec::new())));
         }
     }
 

@@ -201,6 +201,7 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_DONT_MASK;
         // Capabilities that an old kernel lacks are left out.
         let _ = config.add_capabilities(wanted & config.capabilities());
+        self.server.spare_opens(config.capabilities());
         let _ = config.set_max_write(TRANSFER);
         if let Err(most) = config.set_max_readahead(TRANSFER) {
             let _ = config.set_max_readahead(most);
@@ -402,7 +403,7 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let size = size as usize;
-        let read = || self.server.at(node)?.server.read_at(handle.0, offset, size);
+        let read = || self.server.read_node(node, handle.0, offset, size);
         data(reply, run_counted(&self.server, Kind::Read, size, read));
     }
 
@@ -624,7 +625,7 @@ impl Filesystem for Adapter {
             SEEK_HOLE => Seek::Hole,
             _ => return reply.error(Errno::EINVAL),
         };
-        match self.look(Kind::Seek, node, |at| at.server.seek(handle.0, offset, what)) {
+        match self.look(Kind::Seek, node, |at| at.server.seek((at.ino, handle.0), offset, what)) {
             Ok(offset) => reply.offset(offset),
             Err(errno) => reply.error(errno),
         }

@@ -55,6 +55,8 @@ pub(crate) struct Server {
     pub requests: RwLock<()>,
     /// A rollback is invalidating the kernel's caches.
     pub is_telling: AtomicBool,
+    /// Whether opens are answered with ENOSYS.
+    pub spares_opens: AtomicBool,
     /// Locked by each command that changes snapshots.
     pub changing_snapshots: Mutex<()>,
     pub options: Options,
@@ -132,6 +134,7 @@ impl Server {
             inodes: Inodes::default(),
             requests: RwLock::default(),
             is_telling: AtomicBool::new(false),
+            spares_opens: AtomicBool::new(false),
             changing_snapshots: Mutex::default(),
             read_only: AtomicBool::new(options.read_only),
             snapshots: options.snapshots.then(|| Snapshots::new(&options)),

@@ -1,11 +1,13 @@
 //! Reading and writing the contents of files.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use betr_core::error::Result;
 use betr_core::fs::{Allocate, Fs, Seek};
 use betr_core::ids::Ino;
 use bytes::Bytes;
+use fuser::{INodeNo, InitFlags};
 use parking_lot::Mutex;
 
 use super::Caller;
@@ -25,8 +27,20 @@ const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
 
 impl Server {
-    /// Opens a file. Returns the handle, and whether the kernel may keep its cached pages.
+    /// Lets the kernel open and close files without a request, if it can: on a mount that is read-only for ever a
+    /// handle has nothing to remember. What is never removed needs no handle to live on, and times of access stay.
+    pub(crate) fn spare_opens(&self, capabilities: InitFlags) {
+        let spares =
+            self.options.read_only && capabilities.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
+        self.spares_opens.store(spares, Ordering::Relaxed);
+    }
+
+    /// Opens a file. Returns the handle, and whether the kernel may keep its cached pages. After ENOSYS the kernel sends
+    /// no OPEN and RELEASE any more, and all files have the handle 0.
     pub(crate) fn open(&self, ino: Ino, flags: i32) -> Answer<(u64, bool)> {
+        if self.spares_opens.load(Ordering::Relaxed) {
+            return Err(Errno::ENOSYS);
+        }
         let writes = flags & O_ACCMODE != O_RDONLY;
         if writes && self.is_read_only() {
             return Err(Errno::EROFS);
@@ -43,9 +57,29 @@ impl Server {
         Ok((self.inodes.open(ino, open)?, keeps))
     }
 
-    /// Reads from an open file.
-    pub(crate) fn read_at(&self, handle: u64, offset: u64, len: usize) -> Answer<Vec<u8>> {
-        let open = self.inodes.opened(handle)?;
+    /// An open file, for a reader: by its handle, or without one by its inode.
+    fn opened(&self, ino: Ino, handle: u64) -> Answer<Arc<Open>> {
+        if handle != 0 {
+            return self.inodes.opened(handle);
+        }
+        let (object, capable) = (self.object(ino)?, Mutex::new(false));
+        Ok(Arc::new(Open { object, noatime: false, capable, directory: None }))
+    }
+
+    /// Reads from an open file of any tree.
+    pub(crate) fn read_node(
+        self: &Arc<Server>,
+        node: INodeNo,
+        handle: u64,
+        offset: u64,
+        len: usize,
+    ) -> Answer<Vec<u8>> {
+        let at = self.at(node)?;
+        at.server.read_at(at.ino, handle, offset, len)
+    }
+
+    fn read_at(&self, ino: Ino, handle: u64, offset: u64, len: usize) -> Answer<Vec<u8>> {
+        let open = self.opened(ino, handle)?;
         let bytes = self.read(|fs| fs.read(&open.object, offset, len))?;
         if !open.noatime {
             self.accessed(&open.object);
@@ -108,8 +142,8 @@ impl Server {
     }
 
     /// The next offset with data, or with a hole.
-    pub(crate) fn seek(&self, handle: u64, offset: i64, what: Seek) -> Answer<i64> {
-        let open = self.inodes.opened(handle)?;
+    pub(crate) fn seek(&self, (ino, handle): (Ino, u64), offset: i64, what: Seek) -> Answer<i64> {
+        let open = self.opened(ino, handle)?;
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
         let found = self.read(|fs| fs.seek(&open.object, offset, what))?;
         i64::try_from(found).map_err(|_| Errno::EOVERFLOW)

@@ -17,6 +17,7 @@ mod nodes;
 mod options;
 mod owners;
 mod rename;
+mod requests;
 mod snapshots;
 mod space;
 mod status;

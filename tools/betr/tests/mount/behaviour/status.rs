@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use crate::fixture::{Mounted, betr, betr_only};
 
-fn status(place: &Path) -> Value {
+pub(super) fn status(place: &Path) -> Value {
     let output = betr(["status", "--json"]).arg(place).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// The count of an operation.
-fn count(status: &Value, name: &str) -> u64 {
+pub(super) fn count(status: &Value, name: &str) -> u64 {
     let operations = status["operations"].as_array().unwrap();
     let found = operations.iter().find(|operation| operation["operation"] == name);
     found.map_or(0, |operation| operation["count"].as_u64().unwrap())

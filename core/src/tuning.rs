@@ -27,8 +27,9 @@ pub(crate) const BUFFER_LARGE: usize = 32 << 10;
 /// 4 MiB: the limit of kept larger buffers, about one node of 4 MiB.
 pub(crate) const BUFFERS_KEPT_BYTES: usize = 4 << 20;
 
-/// 8 buffers: the limit of kept larger buffers. Not measured.
-pub(crate) const BUFFERS_KEPT: usize = 8;
+/// 32 buffers: the limit of kept larger buffers. With 8, reading a file in pieces of 1 MiB allocated 1.12 bytes for each byte,
+/// for 1.10.
+pub(crate) const BUFFERS_KEPT: usize = 32;
 
 /// 64 single blocks, 256 KiB, of lookups are kept for reuse. Together with not summing up a leaf on each lookup, this
 /// saved 1 to 2 of 16 µs of a lookup whose block the kernel has cached (means of five runs).

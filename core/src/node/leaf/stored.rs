@@ -1,5 +1,6 @@
 //! A leaf as stored on disk: its head, and the basements that were read.
 
+use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::{SmallVec, smallvec};
@@ -94,15 +95,16 @@ pub(super) struct Part {
     section: KeySection,
     /// Its verified small chunks.
     small: Bytes,
-    /// File blocks, each with the number of its chunk, in order.
-    blocks: Vec<(u16, Block)>,
+    /// File blocks, in the order of their chunks.
+    blocks: Vec<Block>,
 }
 
 /// A file block, which is read on demand.
 pub(super) struct Block {
+    /// The number of its chunk, which has its hash.
+    chunk: u16,
     /// Byte offset in the leaf.
     offset: u32,
-    hash: Hash,
     value: OnceLock<Bytes>,
 }
 
@@ -140,8 +142,8 @@ impl Part {
         if entry.chunk == NO_CHUNK {
             return Value::Small(0..0);
         }
-        if let Ok(at) = self.blocks.binary_search_by_key(&entry.chunk, |(chunk, _)| *chunk) {
-            return Value::Block(&self.blocks[at].1);
+        if let Ok(at) = self.blocks.binary_search_by_key(&entry.chunk, |block| block.chunk) {
+            return Value::Block(&self.blocks[at]);
         }
         let chunk = self.section.chunks[usize::from(entry.chunk)].offset;
         let start = chunk as usize + usize::from(entry.offset);
@@ -160,13 +162,13 @@ impl Part {
 
     /// Memory, without file blocks.
     fn memory(&self) -> usize {
-        let blocks = self.blocks.len() * size_of::<(u16, Block)>();
+        let blocks = self.blocks.len() * size_of::<Block>();
         size_of::<Part>() + self.section.memory() + self.small.len() + blocks
     }
 
     /// Memory of the file blocks that were read.
     fn blocks_memory(&self) -> usize {
-        let read = self.blocks.iter().filter(|(_, block)| block.value.get().is_some()).count();
+        let read = self.blocks.iter().filter(|block| block.value.get().is_some()).count();
         read * FILE_BLOCK
     }
 }
@@ -296,7 +298,8 @@ impl Stored {
         let range = self.within(lo, hi);
         self.load(disk, range.clone())?;
         let parts = range.clone().map(|at| self.part(disk, at)).collect::<Result<Vec<_>>>()?;
-        let mut found = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+        let count = |part: &&Arc<Part>| part.section.within(lo, hi).len();
+        let mut found = Vec::with_capacity(parts.iter().map(count).sum());
         // File blocks that have not been read, each with its basement, and the indexes of their entries.
         let (mut blocks, mut owners) = (Vec::new(), Vec::new());
         for (at, part) in range.clone().zip(parts) {
@@ -396,7 +399,7 @@ impl Stored {
         self.load(disk, 0..self.len())?;
         let parts = self.parts().enumerate();
         let blocks: Vec<(usize, &Block)> =
-            parts.flat_map(|(at, part)| part.blocks.iter().map(move |(_, b)| (at, b))).collect();
+            parts.flat_map(|(at, part)| part.blocks.iter().map(move |block| (at, block))).collect();
         self.read_blocks(disk, &blocks)
     }
 
@@ -478,7 +481,7 @@ impl Stored {
             }
             if is_block {
                 let value = read.map_or_else(OnceLock::new, OnceLock::from);
-                blocks.push((number as u16, Block { offset, hash, value }));
+                blocks.push(Block { chunk: number as u16, offset, value });
             }
         }
         let small = stretches.bytes(basement.chunks());
@@ -493,15 +496,20 @@ impl Stored {
 
     /// Reads the missing ones of some blocks, each given with its basement; consecutive ones together.
     pub(super) fn read_blocks(&self, disk: &Disk, blocks: &[(usize, &Block)]) -> Result<()> {
-        let missing: Vec<(usize, &Block)> =
-            blocks.iter().copied().filter(|(_, block)| block.value.get().is_none()).collect();
+        let is_missing = |(_, block): &&(usize, &Block)| block.value.get().is_none();
+        let missing = match blocks.iter().all(|block| is_missing(&block)) {
+            true => Cow::Borrowed(blocks),
+            false => blocks.iter().filter(is_missing).copied().collect(),
+        };
         for row in missing.chunk_by(|(_, a), (_, b)| a.offset + FILE_BLOCK as u32 == b.offset) {
             let len = row.len() * FILE_BLOCK;
             let first = row[0].1.offset;
             let (_, bytes) = self.read(disk, first..first + len as u32)?;
             for (number, (part, block)) in row.iter().enumerate() {
                 let value = bytes.slice(number * FILE_BLOCK..(number + 1) * FILE_BLOCK);
-                check_hash(&value, &block.hash, || self.place(*part, block.offset))?;
+                let of = self.known(*part).expect("the basement of a block has been read");
+                let hash = &of.section.chunks[usize::from(block.chunk)].hash;
+                check_hash(&value, hash, || self.place(*part, block.offset))?;
                 if block.value.set(value).is_ok() {
                     self.loaded.add(FILE_BLOCK as u64);
                 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::draft::{Counts, whole_blocks};
+use super::remove::zone_range;
 use super::{Delta, Draft, Fs, Object};
 use crate::error::{Error, Fault, Place, Refusal, Result};
 use crate::format::limits::{FILE_BLOCK, FILE_MAX};
@@ -82,6 +83,17 @@ impl Fs {
     /// The stored blocks of a file; the gaps between them read as zeros.
     pub fn blocks(&self, object: &Object) -> Blocks {
         self.blocks_within(object, 0, u64::MAX)
+    }
+
+    /// The stored blocks of another file than before. For files in the order of a walk, what is read ahead goes on across
+    /// them.
+    pub fn blocks_after(&self, before: Blocks, object: &Object) -> Blocks {
+        let prefix = data_prefix(object);
+        let [lo, hi] = [0, u64::MAX].map(|block| data_key(&prefix, block));
+        let beyond = MetaKey::beginning(&prefix).map(|place| zone_range(place.zone()).1);
+        let mut scan = before.scan;
+        scan.go_to(lo, hi.clone(), beyond.unwrap_or(hi));
+        Blocks { prefix, scan, size: object.inode().size }
     }
 
     /// The stored blocks of a file from byte `offset` on, including the block that contains it. It allows a reader to

@@ -14,6 +14,8 @@ use crate::store::{Prefetch, Store};
 pub(super) struct Ahead {
     tree: TreeId,
     end: End,
+    /// The keys of the leaf that the scan has come to, and whether it was read whole.
+    current: Option<(Bounds, bool)>,
     /// Leaves that are being read, with their keys.
     reading: VecDeque<(Bounds, Prefetch)>,
     /// Leaves that the device has been advised of.
@@ -40,7 +42,7 @@ struct Row {
 impl Ahead {
     pub(super) fn new(tree: TreeId, end: End) -> Ahead {
         let (reading, advised) = Default::default();
-        Ahead { tree, end, reading, advised, row: None, rest: None }
+        Ahead { tree, end, current: None, reading, advised, row: None, rest: None }
     }
 
     /// Waits for the leaf with the first or last keys of `rest`, and puts it into the cache, with those before it. Returns
@@ -67,12 +69,48 @@ impl Ahead {
         is_there
     }
 
-    /// Starts to read further leaves. If the current one was not ahead, they are those that begin with `rest`, the keys
-    /// behind it.
-    pub(super) fn go_on(&mut self, store: &Store, was_ahead: bool, rest: Option<Bounds>) {
-        if !was_ahead {
-            *self = Ahead { rest, ..Ahead::new(self.tree, self.end) };
+    /// Notes that the scan has come to a leaf with these keys, and starts to read further ones. If this one was not ahead,
+    /// but is the next one in order, it is read whole, and then those behind it for keys of `range`. With `reads_on` that
+    /// begins where the scan comes to a leaf a second time.
+    pub(super) fn go_on(
+        &mut self,
+        store: &Store,
+        was_ahead: bool,
+        keys: Bounds,
+        (range, reads_on): (&Bounds, bool),
+    ) {
+        let (is_same, is_whole, is_next) = match (&self.current, self.end) {
+            (Some((before, whole)), end) => {
+                let is_next = match end {
+                    End::Front => before.hi.as_ref() == Some(&keys.lo),
+                    End::Back => keys.hi.as_ref() == Some(&before.lo),
+                };
+                (*before == keys, *whole, is_next)
+            }
+            (None, _) => (false, false, false),
+        };
+        if is_same && (is_whole || !reads_on) {
+            return;
         }
+        let follows = is_same || is_next;
+        self.current = Some((keys.clone(), was_ahead || follows));
+        if was_ahead {
+            return self.start(store);
+        }
+        if follows {
+            let rest = match self.end {
+                End::Front => Bounds { lo: keys.lo, hi: range.hi.clone() },
+                End::Back => Bounds { lo: range.lo.clone(), hi: keys.hi },
+            };
+            let current = self.current.take();
+            *self = Ahead { rest: Some(rest), current, ..Ahead::new(self.tree, self.end) };
+            self.start(store);
+            self.arrive(store, range);
+        }
+    }
+
+    /// Starts to read as many leaves as may be in flight.
+    fn start(&mut self, store: &Store) {
         let most = store.leaves_ahead();
         loop {
             while self.advised.len() <= most
@@ -115,12 +153,20 @@ impl Ahead {
             }
             let parent = above.last()?;
             let own = parent.own_keys(&rest);
-            let leaves = parent.node.child_for(&own.lo)..last_child(&parent.node, &own) + 1;
+            let mut leaves = parent.node.child_for(&own.lo)..last_child(&parent.node, &own) + 1;
             let last = match self.end {
                 End::Front => leaves.end - 1,
                 End::Back => leaves.start,
             };
-            self.rest = self.end.behind(&parent.keys_of(last), &rest);
+            let last_keys = parent.keys_of(last);
+            self.rest = self.end.behind(&last_keys, &rest);
+            if last_keys.within(&rest) != last_keys {
+                // The scan reads what it needs of it.
+                match self.end {
+                    End::Front => leaves.end -= 1,
+                    End::Back => leaves.start += 1,
+                }
+            }
             self.row = Some(Row { above, leaves });
         }
     }

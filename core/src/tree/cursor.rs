@@ -21,6 +21,8 @@ struct Leaves<T> {
     rest: Option<Bounds>,
     /// Whether leaves are read ahead, from the second one on.
     read_ahead: bool,
+    /// The end of the keys whose leaves are read ahead, if that is not the end of the scan.
+    beyond: Option<Key>,
     front: Side<T>,
     back: Side<T>,
 }
@@ -28,15 +30,13 @@ struct Leaves<T> {
 /// The state at one end of a scan.
 struct Side<T> {
     ready: VecDeque<(Key, T)>,
-    /// Whether a leaf has been read.
-    begun: bool,
     /// The leaves that are read before the scan reaches them.
     ahead: Ahead,
 }
 
 impl<T> Side<T> {
     fn new(tree: TreeId, end: End) -> Side<T> {
-        Side { ready: VecDeque::new(), begun: false, ahead: Ahead::new(tree, end) }
+        Side { ready: VecDeque::new(), ahead: Ahead::new(tree, end) }
     }
 }
 
@@ -75,7 +75,7 @@ impl<T> Leaves<T> {
     fn new(tree: TreeId, lo: Key, hi: Option<Key>, read_ahead: bool) -> Leaves<T> {
         let (front, back) = (Side::new(tree, End::Front), Side::new(tree, End::Back));
         let rest = some(Bounds { lo, hi });
-        Leaves { tree, rest, read_ahead, front, back }
+        Leaves { tree, rest, read_ahead, beyond: None, front, back }
     }
 
     /// The next entry from an end. `stored` reads the entries of a leaf in a range, given the path to it; `after` applies
@@ -109,10 +109,9 @@ impl<T> Leaves<T> {
             let was_ahead = side.ahead.arrive(store, &rest);
             let way = LeafPath::down(store, self.tree, end, &rest)?;
             if way.leaf.is_some() && self.read_ahead {
-                if side.begun {
-                    side.ahead.go_on(store, was_ahead, end.behind(&way.keys, &rest));
-                }
-                side.begun = true;
+                let hi = self.beyond.clone().or_else(|| rest.hi.clone());
+                let range = (&Bounds { lo: rest.lo.clone(), hi }, self.beyond.is_some());
+                side.ahead.go_on(store, was_ahead, way.leaf_keys(), range);
             }
             let Bounds { lo: from, hi: to } = &way.keys;
             let to = to.as_deref();
@@ -148,6 +147,16 @@ impl Scan {
     /// As [`Scan::new`], for a few entries: without prefetch.
     pub fn few(tree: TreeId, lo: Key, hi: Option<Key>) -> Scan {
         Scan(Leaves::new(tree, lo, hi, false))
+    }
+
+    /// Goes on with the range `[lo, hi)`, from its front. What is being read ahead stays, up to `beyond`: where ranges
+    /// follow one another, the leaves of the next ones are read ahead.
+    pub fn go_to(&mut self, lo: Key, hi: Key, beyond: Key) {
+        let leaves = &mut self.0;
+        leaves.rest = some(Bounds { lo, hi: Some(hi) });
+        leaves.beyond = Some(beyond);
+        leaves.front.ready.clear();
+        leaves.back = Side::new(leaves.tree, End::Back);
     }
 
     /// The next entry.
@@ -299,6 +308,11 @@ impl LeafPath {
             None => (Some(store.root(tree)?), PathLens::default()),
         };
         Ok(LeafPath { above, leaf, lens, keys })
+    }
+
+    /// The keys that the leaf is responsible for, requested or not.
+    fn leaf_keys(&self) -> Bounds {
+        self.above.last().map_or_else(Bounds::default, |parent| parent.keys_of(parent.at))
     }
 
     fn leaf(&self) -> Option<&Leaf> {

@@ -11,7 +11,7 @@ use crate::host::Excludes;
 use crate::tar::{Segments, Writer};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
-use betr_core::fs::{Fs, Object, Seek, Visit, Walk};
+use betr_core::fs::{Blocks, Fs, Object, Seek, Visit, Walk};
 use betr_core::ids::Ino;
 use betr_core::text::Brief;
 
@@ -36,7 +36,7 @@ pub fn export_archive(
     }
     let top = if start.is_directory() { b"./" } else { name };
     let (names, done) = (HashMap::new(), Exported::default());
-    let mut pack = Pack { fs, writer: Writer::new(out), top, names, done };
+    let mut pack = Pack { fs, writer: Writer::new(out), top, names, blocks: None, done };
     if !start.is_directory() {
         pack.object(b"", &start)?;
     } else {
@@ -53,6 +53,8 @@ struct Pack<'p, W> {
     top: &'p [u8],
     /// For each object with several hard links: its first path.
     names: HashMap<Ino, Vec<u8>>,
+    /// The scan of the file before, whose read-ahead goes on.
+    blocks: Option<Blocks>,
     done: Exported,
 }
 
@@ -133,7 +135,10 @@ impl<W: Write> Pack<'_, W> {
         object: &Object,
         segments: &Segments,
     ) -> Result<(), CopyError> {
-        let mut blocks = self.fs.blocks(object);
+        let mut blocks = match self.blocks.take() {
+            Some(before) => self.fs.blocks_after(before, object),
+            None => self.fs.blocks(object),
+        };
         let mut block = self.fs.next_block(&mut blocks)?;
         for (from, len) in segments.iter() {
             let (mut at, end) = (from, from + len);
@@ -150,6 +155,7 @@ impl<W: Write> Pack<'_, W> {
             }
             self.zeros(end - at)?;
         }
+        self.blocks = Some(blocks);
         Ok(())
     }
 

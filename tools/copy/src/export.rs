@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::host::{Excludes, Target, Warning};
 use betr_core::format::FileType;
-use betr_core::fs::{Fs, Object, Visit, Walk};
+use betr_core::fs::{Blocks, Fs, Object, Visit, Walk};
 use betr_core::ids::Ino;
 
 use crate::meta::{kind_of, meta_of};
@@ -82,12 +82,14 @@ struct Export<'e> {
     target: Target,
     /// For each object with several hard links: its first path.
     names: HashMap<Ino, Vec<u8>>,
+    /// The scan of the file before, whose read-ahead goes on.
+    blocks: Option<Blocks>,
     done: Exported,
 }
 
 impl<'e> Export<'e> {
     fn new(fs: &'e Fs, target: Target) -> Export<'e> {
-        Export { fs, target, names: HashMap::new(), done: Exported::default() }
+        Export { fs, target, names: HashMap::new(), blocks: None, done: Exported::default() }
     }
 
     /// Copies a tree to a place in the target. With `owns` the place gets the attributes of `start`.
@@ -158,7 +160,10 @@ impl<'e> Export<'e> {
 
     fn contents(&mut self, path: &[u8], object: &Object) -> Result<(), CopyError> {
         let mut file = self.target.file(path)?;
-        let mut blocks = self.fs.blocks(object);
+        let mut blocks = match self.blocks.take() {
+            Some(before) => self.fs.blocks_after(before, object),
+            None => self.fs.blocks(object),
+        };
         let mut piece: Vec<u8> = Vec::new();
         let mut at = 0;
         while let Some((offset, block)) = self.fs.next_block(&mut blocks)? {
@@ -172,6 +177,7 @@ impl<'e> Export<'e> {
         }
         file.write_at(at, &piece)?;
         file.finish(object.inode().size)?;
+        self.blocks = Some(blocks);
         Ok(())
     }
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::disk::Disk;
-use betr_core::format::Entry;
+use betr_core::format::{Entry, Key};
 use betr_core::ids::{Height, NodeId, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};
 use betr_core::node::Node;
 use betr_core::store::{CacheBudget, Geometry};
+use betr_core::tree::Scan;
 use betr_core::volume::Mode;
 use betr_lab::explore::devices::FaultyDevice;
 use betr_tests::{Random, nonces};
@@ -259,6 +260,37 @@ fn other_leaves_are_verified_while_one_waits_for_the_device() {
     let entries = kv.range(TreeId::Data, b"", None);
     assert_eq!(entries.map(|entry| entry.unwrap().1.len()).sum::<usize>(), 10_000_000);
     assert!(device.seen.get().is_some_and(|seen| *seen >= 3), "{:?}", device.seen);
+}
+
+/// A leaf that was read ahead of a scan, and changed and written before the scan comes to it, is read again.
+#[test]
+fn what_was_read_ahead_and_has_changed_is_read_again() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 * MIB));
+    drop(many_keys(device.clone()));
+    let mut kv = Kv::open(device, Mode::ReadWrite, small_cache(5)).unwrap().0;
+    let mut scan = Scan::new(TreeId::Data, Key::default(), None);
+    // Some leaves: those behind them are being read.
+    let mut next = |kv: &Kv| kv.volume().advance(&mut scan).unwrap();
+    for _ in 0..3000 {
+        assert_eq!(next(&kv).unwrap().1[..], [1; 100]);
+    }
+    for first in (0..100_000u32).step_by(1000) {
+        let mut batch = Batch::new();
+        let keys = (first..first + 1000).map(scattered_key);
+        keys.for_each(|key| batch.insert(TreeId::Data, &key, &[2; 100]));
+        kv.commit(batch).unwrap();
+    }
+    kv.checkpoint().unwrap();
+    let (mut old, mut new) = (0, 0);
+    while let Some((_, value)) = next(&kv) {
+        match value[..] == [2; 100] {
+            true => new += 1,
+            false => old += 1,
+        }
+    }
+    // Only what the scan had taken from its current leaf is as it was.
+    println!("{old} old and {new} new values");
+    assert!(old + new == 97_000 && old < 1000, "{old} old and {new} new values");
 }
 
 /// A leaf that many lookups read in pieces is fetched as a whole: the device is told once, after an eighth of the leaf

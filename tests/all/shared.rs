@@ -8,7 +8,7 @@ use std::time::Duration;
 use betr_core::device::MemoryDevice;
 use betr_core::error::Blame;
 use betr_core::format::FileType;
-use betr_core::fs::{Attributes, New, Shared};
+use betr_core::fs::{Attributes, Fs, New, Object, Shared, Unlink};
 use betr_core::ids::Time;
 use betr_tests::{Gate, Keeper, formatted, tight, tiny};
 use bytes::Bytes;
@@ -60,4 +60,90 @@ fn a_panic_within_a_change_ends_reads_and_changes() {
         assert_eq!(error.blame(), Blame::Program, "{error}");
         assert!(error.to_string().contains("failed half way"), "{error}");
     }
+}
+
+/// A shared file system with files in its root, each with a block of content.
+fn with_files<const N: usize>(names: [&str; N]) -> (Shared, Object, [Object; N]) {
+    let mut fs = formatted(Arc::new(MemoryDevice::new(4 << 20)), tiny(), tight(), 1);
+    let root = fs.root().unwrap();
+    let files = names.map(|name| {
+        let file = New::of(FileType::Regular, Attributes::at(Time::default()));
+        let file = fs.make(&root, name.as_bytes(), file).unwrap();
+        fs.write(&file, 0, &Bytes::copy_from_slice(name.as_bytes())).unwrap();
+        file
+    });
+    (Shared::new(fs), root, files)
+}
+
+fn unlink_later(shared: &Shared, directory: &Object, name: &[u8]) {
+    let put_off = |fs: &mut Fs| {
+        let (directory, object) = (directory.clone(), fs.lookup(directory, name)?);
+        shared.unlink_later(Unlink { directory, name: name.to_vec(), object });
+        Ok(())
+    };
+    shared.change(put_off).unwrap();
+}
+
+/// A removal that is put off is seen by all that come after it. It makes an orphan of a file that is still in use, and of no
+/// other.
+#[test]
+fn a_removal_that_is_put_off_comes_before_all_that_could_tell() {
+    let names = ["read", "listed", "made", "synced", "settled"];
+    for used in [true, false] {
+        let (shared, root, files) = with_files(names);
+        let mut files = files.map(Some);
+        for (number, name) in names.into_iter().enumerate() {
+            let file = files[number].take().unwrap();
+            unlink_later(&shared, &root, name.as_bytes());
+            assert!(shared.waits_for(file.ino()));
+            // Contents tell nothing.
+            let read = || shared.read_contents(|fs| fs.read(&file, 0, 10)).unwrap();
+            assert_eq!(read(), name.as_bytes());
+            assert!(shared.waits_for(file.ino()));
+            let kept = used.then(|| file.clone());
+            let ino = file.ino();
+            drop(file);
+            match name {
+                "read" => assert!(shared.read(|fs| fs.lookup(&root, b"read").map(drop)).is_err()),
+                "listed" => {
+                    let left = shared.read(|fs| fs.list(&root)).unwrap();
+                    assert_eq!(left.len(), names.len() - 2);
+                }
+                "made" => {
+                    let new = New::of(FileType::Regular, Attributes::at(Time::default()));
+                    shared.change(|fs| fs.make(&root, b"made", new)).map(drop).unwrap();
+                }
+                "synced" => shared.sync().unwrap(),
+                _ => shared.settle(),
+            }
+            assert!(!shared.waits_for(ino), "{name}");
+            if let Some(file) = &kept {
+                let read = shared.read(|fs| fs.read(file, 0, 10)).unwrap();
+                assert_eq!((read, file.inode().links), (name.as_bytes().to_vec(), 0));
+            }
+            files[number] = kept;
+            let orphans = shared.read(Fs::count_orphans).unwrap();
+            assert_eq!(orphans, if used { number as u64 + 1 } else { 0 }, "{name}");
+        }
+        drop(files);
+        shared.change(Fs::reap).unwrap();
+        assert_eq!(shared.read(Fs::count_orphans).unwrap(), 0);
+        assert!(shared.take_unlink_failure().is_none());
+    }
+}
+
+/// If the removal fails, the name is there again, and the failure is told.
+#[test]
+fn a_removal_that_fails_is_told() {
+    let (shared, root, files) = with_files(["file"]);
+    unlink_later(&shared, &root, b"file");
+    // In place of an error of the image.
+    let [file] = files;
+    let stale = Unlink { directory: root.clone(), name: b"another".to_vec(), object: file };
+    shared.unlink_later(stale);
+    assert_eq!(shared.read(|fs| fs.list(&root)).unwrap().len(), 1);
+    let (name, error) = shared.take_unlink_failure().unwrap();
+    assert_eq!(name, b"another");
+    assert!(error.to_string().contains("no such"), "{error}");
+    assert!(shared.take_unlink_failure().is_none());
 }

@@ -51,7 +51,7 @@ pub(crate) use orphans::orphan_name;
 pub use past::open_as_of;
 pub use rename::Over;
 pub use resolve::{LastLink, Resolved, Slot};
-pub use shared::Shared;
+pub use shared::{Shared, Unlink};
 pub use walk::{Visit, Walk};
 pub use xattrs::xattr_bytes;
 use zones::Small;

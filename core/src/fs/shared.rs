@@ -5,34 +5,104 @@
 //! only in pieces ([`Shared::checkpoint`]). They do wait for all writes of one that has come due with a change, and for a
 //! change that must make room or log space. The holder of the writer lock
 //! may wait for the device without the inner lock, since no other thread can change anything.
+//!
+//! A removal of a name can be put off until it is known whether the object is still in use
+//! ([`Shared::unlink_later`]). Whatever could tell the difference carries it out first: every other change, and every
+//! read of more than contents.
 
-use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use super::Fs;
-use crate::error::Result;
+use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
+
+use super::{Fs, Object};
+use crate::error::{Error, Result};
+use crate::ids::Ino;
 use crate::poison::Poison;
 use crate::tuning::{PRUNINGS, WRITE_BACKS_BEFORE};
 use crate::volume::{Due, HoldChange, Pruned};
+
+/// How long a removal that was put off waits for [`Shared::settle`] before it takes the object to be in use: 500
+/// microseconds. The kernel's FORGET is read before the next request, by another thread, which may be a little later.
+const USE_ENDS: Duration = Duration::from_micros(500);
 
 /// A file system for several threads.
 pub struct Shared {
     writer: Mutex<()>,
     fs: RwLock<Fs>,
     poison: Poison,
+    waiting: Waiting,
+}
+
+/// A removal that has been put off.
+#[derive(Default)]
+struct Waiting {
+    /// Whether there is one. It is changed under the exclusive lock only.
+    is_some: AtomicBool,
+    unlink: Mutex<Option<Unlink>>,
+    carried_out: Condvar,
+    /// What has become of the last one that failed.
+    failed: Mutex<Option<(Vec<u8>, Error)>>,
+}
+
+/// The removal of a name, not of a directory.
+pub struct Unlink {
+    /// The directory.
+    pub directory: Object,
+    /// The name there.
+    pub name: Vec<u8>,
+    /// Its object. Until the removal is carried out, this handle keeps it from being a new one.
+    pub object: Object,
 }
 
 impl Shared {
     /// Shares a file system.
     pub fn new(fs: Fs) -> Shared {
         let poison = fs.volume.poison().clone();
-        Shared { writer: Mutex::new(()), fs: RwLock::new(fs), poison }
+        Shared { writer: Mutex::new(()), fs: RwLock::new(fs), poison, waiting: Waiting::default() }
     }
 
     /// Reads under the shared lock.
     pub fn read<T>(&self, look: impl FnOnce(&Fs) -> Result<T>) -> Result<T> {
+        let mut fs = self.fs.read();
+        if self.waiting.is_some.load(Ordering::Relaxed) {
+            drop(fs);
+            fs = RwLockWriteGuard::downgrade(self.lock_settled());
+        }
+        self.poison.check_reads()?;
+        look(&fs)
+    }
+
+    /// Reads contents of files under the shared lock: they are the same before and after a removal.
+    pub fn read_contents<T>(&self, look: impl FnOnce(&Fs) -> Result<T>) -> Result<T> {
         let fs = self.fs.read();
         self.poison.check_reads()?;
         look(&fs)
+    }
+
+    /// Puts a removal off, within a change. If the handle of the object is the last one when it is carried out, the object
+    /// is deleted at once, otherwise it becomes an orphan, with more work: large parts of it may be moved.
+    pub fn unlink_later(&self, unlink: Unlink) {
+        *self.waiting.unlink.lock() = Some(unlink);
+        self.waiting.is_some.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a removal that has been put off is of the last name of an object.
+    pub fn waits_for(&self, ino: Ino) -> bool {
+        self.waiting.is_some.load(Ordering::Relaxed)
+            && self.waiting.unlink.lock().as_ref().is_some_and(|unlink| unlink.object.ino() == ino)
+    }
+
+    /// Carries out a removal that has been put off, at once: the object is no longer in use, or it was put off long ago.
+    pub fn settle(&self) {
+        if self.waiting.is_some.load(Ordering::Relaxed) {
+            RwLockWriteGuard::unlock_fair(self.lock_settled_now());
+        }
+    }
+
+    /// The last name that could not be removed after all, and why.
+    pub fn take_unlink_failure(&self) -> Option<(Vec<u8>, Error)> {
+        self.waiting.failed.lock().take()
     }
 
     /// Whether a failure has left a change half done, so that the volume takes no more changes. Tells it even where
@@ -121,7 +191,7 @@ impl Shared {
 
     /// Changes the file system; the caller holds the writer lock. Waiting readers come before the next change.
     fn with_exclusive_fs<T>(&self, act: impl FnOnce(&mut Fs) -> Result<T>) -> Result<T> {
-        let mut fs = self.fs.write();
+        let mut fs = self.lock_settled();
         self.poison.check_reads()?;
         // A panic must be recorded before the lock is released.
         let changing = self.poison.changing();
@@ -129,5 +199,36 @@ impl Shared {
         drop(changing);
         RwLockWriteGuard::unlock_fair(fs);
         done
+    }
+
+    /// Locks the file system exclusively, with nothing put off.
+    fn lock_settled(&self) -> RwLockWriteGuard<'_, Fs> {
+        if self.waiting.is_some.load(Ordering::Relaxed) {
+            let mut unlink = self.waiting.unlink.lock();
+            if unlink.is_some() {
+                self.waiting.carried_out.wait_for(&mut unlink, USE_ENDS);
+            }
+        }
+        self.lock_settled_now()
+    }
+
+    /// As [`Shared::lock_settled`], without waiting for the end of a use. This needs no writer lock: a sync or checkpoint that waits
+    /// for the device has found nothing put off, and nothing is while its thread holds the writer lock.
+    fn lock_settled_now(&self) -> RwLockWriteGuard<'_, Fs> {
+        let mut fs = self.fs.write();
+        if !self.waiting.is_some.swap(false, Ordering::Relaxed) {
+            return fs;
+        }
+        let waiting = self.waiting.unlink.lock().take();
+        if let Some(Unlink { directory, name, object }) = waiting {
+            let changing = self.poison.changing();
+            drop(object);
+            if let Err(error) = fs.unlink(&directory, &name) {
+                *self.waiting.failed.lock() = Some((name, error));
+            }
+            drop(changing);
+        }
+        self.waiting.carried_out.notify_all();
+        fs
     }
 }

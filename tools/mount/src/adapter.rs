@@ -20,10 +20,10 @@ use betr_core::fs::Seek;
 use betr_core::ids::{BLOCK_SIZE, Ino};
 use betr_core::volume::Blocks;
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, FopenFlags, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::attr;
@@ -31,17 +31,16 @@ use crate::clones;
 use crate::counters::Kind;
 use crate::errno::{Answer, Errno};
 use crate::mountpoint::CHANGERS;
-use crate::requests::{Caller, Listed, ListedPlus, Make, Room, Set};
+use crate::replies::{
+    GENERATION, KEPT, TTL, attributes, created, data, empty, entry, room, written, xattr,
+};
+use crate::requests::{Caller, Listed, ListedPlus, Make, Set};
 use crate::server::Server;
 use crate::snapshots::{self, At};
 use crate::write_queue::WriteQueue;
 
-/// Changes go through this kernel alone, so its cached names and attributes stay valid. 24 hours.
-const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most bytes that one request reads or writes.
 const TRANSFER: u32 = 1 << 20;
-/// The kernel keeps its cached pages of a file when the file is opened again.
-const KEPT: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
 /// Values of `whence` of lseek(2).
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
@@ -55,9 +54,6 @@ pub(crate) struct Adapter {
 fn caller(request: &Request) -> Caller {
     Caller { uid: request.uid(), gid: request.gid(), thread: request.pid() }
 }
-
-/// Constant: inode numbers are not reused.
-const GENERATION: Generation = Generation(0);
 
 /// Runs an operation under the shared `requests` lock, and counts it.
 fn run_counted<T>(
@@ -126,6 +122,16 @@ impl Adapter {
         self.change(Kind::Make, parent, reply, entry, act);
     }
 
+    /// Closes a file or directory, also while a rollback waits for that.
+    fn close(&self, node: INodeNo, reply: ReplyEmpty, close: impl FnOnce(&At)) {
+        let _timed = self.server.counters.time(Kind::Release);
+        // The directories above snapshots have no handles.
+        if let Ok(at) = self.server.at(node) {
+            close(&at);
+        }
+        reply.ok();
+    }
+
     fn sync(&self, reply: ReplyEmpty) {
         self.change(Kind::Fsync, Ok(()), reply, empty, |server, ()| server.sync());
     }
@@ -133,58 +139,6 @@ impl Adapter {
 
 fn owned(name: &OsStr) -> Vec<u8> {
     name.as_bytes().to_vec()
-}
-
-fn empty(reply: ReplyEmpty, done: Answer<()>) {
-    match done {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn attributes(reply: ReplyAttr, done: Answer<FileAttr>) {
-    match done {
-        Ok(attr) => reply.attr(&TTL, &attr),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn entry(reply: ReplyEntry, done: Answer<FileAttr>) {
-    match done {
-        Ok(attr) => reply.entry(&TTL, &attr, GENERATION),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn data(reply: ReplyData, done: Answer<Vec<u8>>) {
-    match done {
-        Ok(bytes) => reply.data(&bytes),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn created(reply: ReplyCreate, done: Answer<(FileAttr, u64)>) {
-    match done {
-        Ok((attr, handle)) => reply.created(&TTL, &attr, GENERATION, FileHandle(handle), KEPT),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-fn written(reply: ReplyWrite, done: Answer<u32>) {
-    match done {
-        Ok(bytes) => reply.written(bytes),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-/// A request with size 0 asks for the length of the value.
-fn xattr(reply: ReplyXattr, size: u32, done: Answer<Vec<u8>>) {
-    match done {
-        Ok(bytes) if size == 0 => reply.size(bytes.len() as u32),
-        Ok(bytes) if bytes.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(bytes) => reply.data(&bytes),
-        Err(errno) => reply.error(errno),
-    }
 }
 
 impl Filesystem for Adapter {
@@ -214,7 +168,7 @@ impl Filesystem for Adapter {
         self.server.finish();
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.as_bytes();
         if let Some(snapshots) = self.server.looks_above(parent, name) {
             let look = || snapshots.lookup(&self.server, parent, name);
@@ -224,7 +178,7 @@ impl Filesystem for Adapter {
             };
         }
         let found = self.look(Kind::Lookup, parent, |at| {
-            let found = at.server.lookup(at.ino, name)?;
+            let found = at.server.lookup(caller(request), at.ino, name)?;
             Ok(found.map(|attr| at.shown(attr)))
         });
         match found {
@@ -237,14 +191,19 @@ impl Filesystem for Adapter {
 
     fn forget(&self, _: &Request, node: INodeNo, lookups: u64) {
         self.server.forget_node(node, lookups);
+        if self.server.shared.waits_for(Ino(node.0)) {
+            let server = self.server.clone();
+            self.write_queue.run(move || server.shared.settle());
+        }
     }
 
-    fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, request: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         if let Some(snapshots) = self.server.above(node) {
             return reply.attr(&TTL, &snapshots.directory(node));
         }
-        let found =
-            self.look(Kind::Getattr, node, |at| Ok(at.shown(at.server.attributes(at.ino)?)));
+        let found = self.look(Kind::Getattr, node, |at| {
+            Ok(at.shown(at.server.attributes(caller(request), at.ino)?))
+        });
         attributes(reply, found);
     }
 
@@ -319,21 +278,23 @@ impl Filesystem for Adapter {
         self.make(request, parent, name, make, reply);
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (parent, name) = (self.server.live_name(parent, name), owned(name));
-        let act = move |server: &Server, parent| server.unlink(parent, &name);
+        let by = caller(request);
+        let act = move |server: &Server, parent| server.unlink(by, parent, &name);
         self.change(Kind::Unlink, parent, reply, empty, act);
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (parent, name) = (self.server.live_name(parent, name), owned(name));
-        let act = move |server: &Server, parent| server.rmdir(parent, &name);
+        let by = caller(request);
+        let act = move |server: &Server, parent| server.rmdir(by, parent, &name);
         self.change(Kind::Rmdir, parent, reply, empty, act);
     }
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -345,24 +306,38 @@ impl Filesystem for Adapter {
         let (from, to) = (server.live_name(parent, name), server.live_name(new_parent, new_name));
         let pair = server.live_pair((parent, new_parent), (from, to));
         let (name, new_name) = (owned(name), owned(new_name));
-        let act =
-            move |server: &Server, (from, to)| server.rename((from, &name), (to, &new_name), flags);
+        let by = caller(request);
+        let act = move |server: &Server, (from, to)| {
+            server.rename(by, (from, &name), (to, &new_name), flags)
+        };
         self.change(Kind::Rename, pair, reply, empty, act);
     }
 
-    fn link(&self, _: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn link(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        parent: INodeNo,
+        name: &OsStr,
+        reply: ReplyEntry,
+    ) {
         let (ino, directory) = (self.server.live(node), self.server.live_name(parent, name));
         let pair = self.server.live_pair((node, parent), (ino, directory));
         let name = owned(name);
-        let act = move |server: &Server, (ino, directory)| server.link(ino, directory, &name);
+        let by = caller(request);
+        let act = move |server: &Server, (ino, directory)| server.link(by, ino, directory, &name);
         self.change(Kind::Link, pair, reply, entry, act);
     }
 
     fn open(&self, _: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if self.server.spares_opens() {
+            // The kernel sends no OPEN and RELEASE any more, and all files have the handle 0.
+            return reply.error(Errno::ENOSYS);
+        }
         let open = self.look(Kind::Open, node, |at| at.server.open(at.ino, flags.0));
         match open {
-            Ok((handle, true)) => reply.opened(FileHandle(handle), KEPT),
-            Ok((handle, false)) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Ok((handle, true)) => reply.opened(handle, KEPT),
+            Ok((handle, false)) => reply.opened(handle, FopenFlags::empty()),
             Err(errno) => reply.error(errno),
         }
     }
@@ -377,6 +352,10 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        if self.server.spares_opens() {
+            // The kernel sends MKNOD instead.
+            return reply.error(Errno::ENOSYS);
+        }
         let kind = FileType::Regular;
         let make = Make { kind, mode, umask, device: (0, 0), target: Vec::new() };
         let (by, parent, name) =
@@ -403,7 +382,7 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let size = size as usize;
-        let read = || self.server.read_node(node, handle.0, offset, size);
+        let read = || self.server.read_node(node, handle, offset, size);
         data(reply, run_counted(&self.server, Kind::Read, size, read));
     }
 
@@ -411,7 +390,7 @@ impl Filesystem for Adapter {
         &self,
         request: &Request,
         node: INodeNo,
-        handle: FileHandle,
+        _: FileHandle,
         offset: u64,
         bytes: &[u8],
         flags: WriteFlags,
@@ -423,8 +402,8 @@ impl Filesystem for Adapter {
         let by = kills.then(|| caller(request));
         let bytes = Bytes::copy_from_slice(bytes);
         let of = self.server.live(node);
-        self.change_bytes(Kind::Write, bytes.len(), of, reply, written, move |server, _| {
-            server.write_at(handle.0, offset, &bytes, by)?;
+        self.change_bytes(Kind::Write, bytes.len(), of, reply, written, move |server, ino| {
+            server.write_at(ino, offset, &bytes, by)?;
             Ok(bytes.len() as u32)
         });
     }
@@ -438,17 +417,13 @@ impl Filesystem for Adapter {
         &self,
         _: &Request,
         node: INodeNo,
-        handle: FileHandle,
+        _: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        // The directories above snapshots have no handles.
-        if let Ok(at) = self.server.at(node) {
-            at.server.inodes.close(handle.0);
-        }
-        reply.ok();
+        self.close(node, reply, |at| at.server.close(at.ino));
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
@@ -499,7 +474,7 @@ impl Filesystem for Adapter {
 
     fn readdirplus(
         &self,
-        _: &Request,
+        request: &Request,
         node: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -517,7 +492,7 @@ impl Filesystem for Adapter {
                 })
             }),
             None => self.look(Kind::Readdir, node, |at| {
-                at.server.list_plus(handle.0, offset, |listed| {
+                at.server.list_plus(caller(request), handle.0, offset, |listed| {
                     let ListedPlus { attr, name, next } = listed;
                     add(at.shown(attr), name, next, &TTL)
                 })
@@ -537,11 +512,7 @@ impl Filesystem for Adapter {
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        // The directories above snapshots have no handles.
-        if let Ok(at) = self.server.at(node) {
-            at.server.inodes.close(handle.0);
-        }
-        reply.ok();
+        self.close(node, reply, |at| at.server.close_directory(at.ino, handle.0));
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
@@ -600,14 +571,14 @@ impl Filesystem for Adapter {
         &self,
         request: &Request,
         node: INodeNo,
-        handle: FileHandle,
+        _: FileHandle,
         offset: u64,
         len: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
         let by = caller(request);
-        let act = move |server: &Server, _| server.allocate(by, handle.0, offset, len, mode);
+        let act = move |server: &Server, ino| server.allocate(by, ino, offset, len, mode);
         self.change(Kind::Allocate, self.server.live(node), reply, empty, act);
     }
 
@@ -615,7 +586,7 @@ impl Filesystem for Adapter {
         &self,
         _: &Request,
         node: INodeNo,
-        handle: FileHandle,
+        _: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
@@ -625,7 +596,7 @@ impl Filesystem for Adapter {
             SEEK_HOLE => Seek::Hole,
             _ => return reply.error(Errno::EINVAL),
         };
-        match self.look(Kind::Seek, node, |at| at.server.seek((at.ino, handle.0), offset, what)) {
+        match self.look(Kind::Seek, node, |at| at.server.seek(at.ino, offset, what)) {
             Ok(offset) => reply.offset(offset),
             Err(errno) => reply.error(errno),
         }
@@ -635,10 +606,10 @@ impl Filesystem for Adapter {
         &self,
         request: &Request,
         from_node: INodeNo,
-        from: FileHandle,
+        _: FileHandle,
         from_at: u64,
         to_node: INodeNo,
-        to: FileHandle,
+        _: FileHandle,
         to_at: u64,
         len: u64,
         _: CopyFileRangeFlags,
@@ -650,8 +621,8 @@ impl Filesystem for Adapter {
         // Across trees the kernel copies by reading and writing.
         let numbers = (self.server.live(from_node), self.server.live(to_node));
         let pair = self.server.live_pair((from_node, to_node), numbers);
-        self.change(Kind::Copy, pair, reply, written, move |server, _| {
-            Ok(server.copy(by, (from.0, from_at), (to.0, to_at), len)? as u32)
+        self.change(Kind::Copy, pair, reply, written, move |server, (from, to)| {
+            Ok(server.copy(by, (from, from_at), (to, to_at), len)? as u32)
         });
     }
 
@@ -675,11 +646,11 @@ impl Filesystem for Adapter {
             let to = self.server.live_name(node, OsStr::from_bytes(&name));
             Ok((self.server.live_pair((from, node), (self.server.live(from), to))?, name))
         });
-        let server = self.server.clone();
+        let (server, by) = (self.server.clone(), caller(request));
         self.write_queue.run(move || {
             let done = run_counted(&server, Kind::Copy, 0, || {
                 let ((ino, parent), name) = numbers?;
-                server.clone_inode(ino, parent, &name).map(|()| name)
+                server.clone_inode(by, ino, parent, &name).map(|()| name)
             });
             // The kernel may have cached that there is nothing of this name. It waits for requests in the directory, so no
             // thread that answers requests may wait for it.
@@ -693,8 +664,4 @@ impl Filesystem for Adapter {
             }
         });
     }
-}
-
-fn room(full: bool) -> Room {
-    if full { Room::Full } else { Room::Left }
 }

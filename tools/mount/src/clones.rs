@@ -22,6 +22,7 @@ use fuser::INodeNo;
 use serde_json::{Value, json};
 
 use crate::errno::{Answer, Errno};
+use crate::requests::Caller;
 use crate::server::Server;
 
 /// `_IOW(0xbe, 1, 264 bytes)`.
@@ -41,7 +42,7 @@ pub(crate) fn argument(bytes: &[u8]) -> Answer<(INodeNo, Vec<u8>)> {
 
 impl Server {
     /// Clones an object that the kernel knows into a directory.
-    pub(crate) fn clone_inode(&self, ino: Ino, parent: Ino, name: &[u8]) -> Answer<()> {
+    pub(crate) fn clone_inode(&self, by: Caller, ino: Ino, parent: Ino, name: &[u8]) -> Answer<()> {
         let (object, directory) = (self.inodes.object(ino)?, self.inodes.object(parent)?);
         let done = self.change(|fs| {
             if fs.find(&directory, name)?.is_some() {
@@ -49,7 +50,7 @@ impl Server {
             }
             clone_object(fs, &object, &directory, name)
         });
-        self.changed(parent);
+        self.changed(by, parent);
         done
     }
 
@@ -81,7 +82,7 @@ impl Server {
                 return json!({ "error": text });
             }
         };
-        self.changed(slot.directory.ino());
+        self.changed(Caller::default(), slot.directory.ino());
         let synced = self.sync();
         drop(request);
         // The kernel may have cached that there is nothing of this name.

@@ -19,6 +19,7 @@ pub(crate) enum Kind {
     Rename,
     Link,
     Open,
+    Release,
     Read,
     Write,
     Fsync,
@@ -31,7 +32,7 @@ pub(crate) enum Kind {
     Copy,
 }
 
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "lookup",
     "getattr",
     "setattr",
@@ -42,6 +43,7 @@ const NAMES: [&str; 20] = [
     "rename",
     "link",
     "open",
+    "release",
     "read",
     "write",
     "fsync",

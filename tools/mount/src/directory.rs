@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use betr_core::Result;
 use betr_core::fs::{DirEntry, Fs, Listing, Object};
+use parking_lot::Mutex;
 
 /// The number of recent names that are all kept.
 const RECENT: usize = 4096;
@@ -17,6 +18,18 @@ pub(crate) const DOTS: u64 = 2;
 
 /// An open directory.
 pub(crate) struct OpenDirectory {
+    pub object: Object,
+    pub position: Mutex<Position>,
+}
+
+impl OpenDirectory {
+    pub(crate) fn new(object: Object) -> OpenDirectory {
+        OpenDirectory { object, position: Mutex::new(Position::new()) }
+    }
+}
+
+/// The position in an open directory.
+pub(crate) struct Position {
     listing: Option<Listing>,
     /// The ordinal of the next entry; `.` and `..` are the first two.
     next: u64,
@@ -28,9 +41,9 @@ pub(crate) struct OpenDirectory {
     marks: Vec<(u64, Vec<u8>)>,
 }
 
-impl OpenDirectory {
-    pub(crate) fn new() -> OpenDirectory {
-        OpenDirectory {
+impl Position {
+    fn new() -> Position {
+        Position {
             listing: None,
             next: DOTS,
             left: None,

@@ -1,10 +1,11 @@
-//! The inodes that the kernel references, each with its lookup count, and the open handles.
+//! The inodes that the kernel references, each with its lookup count, and what is open.
 //!
-//! An inode keeps its object while its lookup count is above 0. An object that loses its last name while it is not
-//! open is deleted at once; only its attributes stay, for requests that still arrive. Otherwise every deleted file
-//! would first become an orphan, and be deleted in a second step.
+//! An inode keeps its object while its lookup count is above 0. Where opens are counted, an object that loses its last
+//! name while it is not open is deleted at once; only its attributes stay, for requests that still arrive. Otherwise
+//! every deleted file would first become an orphan, and be deleted in a second step. Where files are opened without a
+//! request, [`Shared::unlink_later`](betr_core::fs::Shared::unlink_later) does the same.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use betr_core::format::{FileType, Inode};
@@ -15,14 +16,17 @@ use parking_lot::Mutex;
 use crate::directory::OpenDirectory;
 use crate::errno::{Answer, Errno};
 
-/// All known inodes and all open handles.
+/// All known inodes, and all open directories.
 #[derive(Default)]
 pub(crate) struct Inodes(Mutex<Tables>);
 
 #[derive(Default)]
 struct Tables {
     inodes: HashMap<Ino, Tracked>,
-    open: HashMap<u64, Arc<Open>>,
+    /// Open directories, by their handles.
+    directories: HashMap<u64, Arc<OpenDirectory>>,
+    /// Directories and files that are open.
+    opens: usize,
     next_handle: u64,
 }
 
@@ -30,10 +34,12 @@ struct Tracked {
     state: State,
     /// Lookups minus those that FORGET requests have returned.
     lookups: u64,
-    /// Open handles.
+    /// How often it is open, as far as opens are requests.
     opens: u64,
-    /// Whether a reply with attributes of the directory was sent since the last change of it.
-    told: bool,
+    /// Whom a reply since the last change of the directory told its attributes.
+    told: Told,
+    /// Whether the file may have capabilities, which a write must remove.
+    capable: bool,
 }
 
 enum State {
@@ -44,15 +50,54 @@ enum State {
     Stale,
 }
 
-/// An open file or directory.
-pub(crate) struct Open {
-    pub object: Object,
-    /// Opened with `O_NOATIME`: reading leaves the time of access unchanged.
-    pub noatime: bool,
-    /// Whether the file may have capabilities, which a write must remove.
-    pub capable: Mutex<bool>,
-    /// The position in an open directory; `None` for a file.
-    pub directory: Option<Mutex<OpenDirectory>>,
+/// Whom replies have told something.
+#[derive(Clone, Copy, Default)]
+enum Told {
+    #[default]
+    None,
+    /// One thread, by its number.
+    One(u32),
+    /// Several, or one that is not known.
+    Others,
+}
+
+impl Told {
+    fn one(thread: u32) -> Told {
+        if thread == 0 { Told::Others } else { Told::One(thread) }
+    }
+
+    fn and(self, thread: u32) -> Told {
+        match self {
+            Told::None => Told::one(thread),
+            Told::One(told) if told == thread => self,
+            _ => Told::Others,
+        }
+    }
+
+    /// Whether it is anybody but this thread.
+    fn is_another(self, thread: u32) -> bool {
+        match self {
+            Told::None => false,
+            Told::One(told) => told != thread,
+            Told::Others => true,
+        }
+    }
+}
+
+impl Tracked {
+    fn new(object: &Object, by: u32) -> Tracked {
+        let state = State::Live(object.clone());
+        // The first write looks for capabilities.
+        Tracked { state, lookups: 0, opens: 0, told: Told::one(by), capable: true }
+    }
+
+    fn object(&self) -> Answer<&Object> {
+        match &self.state {
+            State::Live(object) => Ok(object),
+            State::Gone(inode) => Err(gone(inode)),
+            State::Stale => Err(Errno::ESTALE),
+        }
+    }
 }
 
 /// The state of an inode that is not stale.
@@ -62,15 +107,14 @@ pub(crate) enum Known {
 }
 
 impl Inodes {
-    /// Counts a lookup of an object.
-    pub(crate) fn enter(&self, object: &Object) {
+    /// Counts a lookup of an object by a thread, which is told its attributes.
+    pub(crate) fn enter(&self, object: &Object, by: u32) {
         let mut tables = self.0.lock();
-        let fresh =
-            || Tracked { state: State::Live(object.clone()), lookups: 0, opens: 0, told: true };
-        let node = tables.inodes.entry(object.ino()).or_insert_with(fresh);
+        let node = tables.inodes.entry(object.ino()).or_insert_with(|| Tracked::new(object, by));
         node.lookups += 1;
         if let State::Stale = node.state {
-            (node.state, node.told) = (State::Live(object.clone()), true);
+            *node =
+                Tracked { lookups: node.lookups, opens: node.opens, ..Tracked::new(object, by) };
         }
     }
 
@@ -79,13 +123,7 @@ impl Inodes {
         let mut tables = self.0.lock();
         let node = tables.inodes.get_mut(&ino)?;
         node.lookups = node.lookups.saturating_sub(lookups);
-        if node.lookups > 0 {
-            return None;
-        }
-        match tables.inodes.remove(&ino)?.state {
-            State::Live(object) => Some(object),
-            State::Gone(_) | State::Stale => None,
-        }
+        tables.remove_unused(ino)
     }
 
     /// The state of an inode. Fails with ESTALE if it is unknown or stale.
@@ -105,18 +143,20 @@ impl Inodes {
         }
     }
 
-    /// Notes that a reply carries the attributes of a directory.
-    pub(crate) fn tells(&self, ino: Ino) {
+    /// Notes that a reply tells a thread the attributes of a directory.
+    pub(crate) fn tells(&self, ino: Ino, by: u32) {
         if let Some(node) = self.0.lock().inodes.get_mut(&ino) {
-            node.told = true;
+            node.told = node.told.and(by);
         }
     }
 
-    /// Notes a change of a directory. Returns whether a reply since the last change carries its attributes: that
-    /// reply may still be in flight, and the kernel would take the old attributes for current ones.
-    pub(crate) fn changed(&self, ino: Ino) -> bool {
+    /// Notes a change of a directory by a thread. Returns whether a reply since the last change tells another thread its
+    /// attributes: that reply may still be in flight, and the kernel would take the old attributes for current ones. A
+    /// thread that makes a request has seen the replies to those before.
+    pub(crate) fn changed(&self, ino: Ino, by: u32) -> bool {
         let mut tables = self.0.lock();
-        tables.inodes.get_mut(&ino).is_some_and(|node| std::mem::take(&mut node.told))
+        let node = tables.inodes.get_mut(&ino);
+        node.is_some_and(|node| std::mem::take(&mut node.told).is_another(by))
     }
 
     /// Drops an object before it loses its last name, unless it is open: only its attributes stay. Returns whether it
@@ -141,45 +181,72 @@ impl Inodes {
         }
     }
 
-    /// Opens an inode, and returns the handle.
-    pub(crate) fn open(&self, ino: Ino, open: impl FnOnce(Object) -> Open) -> Answer<u64> {
+    /// Whether the kernel references an inode.
+    pub(crate) fn knows(&self, ino: Ino) -> bool {
+        self.0.lock().inodes.contains_key(&ino)
+    }
+
+    /// Counts an open file.
+    pub(crate) fn open(&self, ino: Ino) -> Answer<()> {
+        self.0.lock().open(ino).map(drop)
+    }
+
+    /// Counts an open directory, and returns its handle.
+    pub(crate) fn open_directory(&self, ino: Ino) -> Answer<u64> {
         let mut tables = self.0.lock();
-        let node = tables.inodes.get_mut(&ino).ok_or(Errno::ESTALE)?;
-        let object = match &node.state {
-            State::Live(object) => object,
-            State::Gone(inode) => return Err(gone(inode)),
-            State::Stale => return Err(Errno::ESTALE),
-        };
-        node.opens += 1;
-        let open = Arc::new(open(object.clone()));
+        let directory = Arc::new(OpenDirectory::new(tables.open(ino)?));
         tables.next_handle += 1;
         let handle = tables.next_handle;
-        tables.open.insert(handle, open);
+        tables.directories.insert(handle, directory);
         Ok(handle)
     }
 
-    /// The open file or directory of a handle.
-    pub(crate) fn opened(&self, handle: u64) -> Answer<Arc<Open>> {
-        self.0.lock().open.get(&handle).cloned().ok_or(Errno::EBADF)
+    /// The open directory of a handle.
+    pub(crate) fn opened(&self, handle: u64) -> Answer<Arc<OpenDirectory>> {
+        self.0.lock().directories.get(&handle).cloned().ok_or(Errno::EBADF)
     }
 
-    /// Closes a handle.
-    pub(crate) fn close(&self, handle: u64) {
+    /// Counts that a file was closed. Returns its object if the kernel has forgotten it.
+    pub(crate) fn close(&self, ino: Ino) -> Option<Object> {
         let mut tables = self.0.lock();
-        let Some(open) = tables.open.remove(&handle) else { return };
-        if let Some(node) = tables.inodes.get_mut(&open.object.ino()) {
-            node.opens = node.opens.saturating_sub(1);
-        }
-        // Dropped outside the lock.
-        drop(tables);
-        drop(open);
+        tables.opens = tables.opens.saturating_sub(1);
+        let node = tables.inodes.get_mut(&ino)?;
+        node.opens = node.opens.saturating_sub(1);
+        tables.remove_unused(ino)
     }
 
-    /// Notes that an open file may now have capabilities.
-    pub(crate) fn capable(&self, ino: Ino) {
-        let tables = self.0.lock();
-        let of_file = tables.open.values().filter(|open| open.object.ino() == ino);
-        of_file.for_each(|open| *open.capable.lock() = true);
+    /// Closes the handle of a directory.
+    pub(crate) fn close_directory(&self, ino: Ino, handle: u64) -> Option<Object> {
+        let directory = self.0.lock().directories.remove(&handle);
+        // Dropped outside the lock.
+        drop(directory);
+        self.close(ino)
+    }
+
+    /// Whether a file may have capabilities.
+    pub(crate) fn is_capable(&self, ino: Ino) -> bool {
+        self.0.lock().inodes.get(&ino).is_none_or(|node| node.capable)
+    }
+
+    /// Notes whether a file may have capabilities.
+    pub(crate) fn set_capable(&self, ino: Ino, capable: bool) {
+        if let Some(node) = self.0.lock().inodes.get_mut(&ino) {
+            node.capable = capable;
+        }
+    }
+
+    /// The names in the root directory below which there are inodes that the kernel references.
+    pub(crate) fn tops(&self) -> BTreeSet<Vec<u8>> {
+        let top = |node: &Tracked| {
+            let mut up = node.object().ok()?.up();
+            let mut top = None;
+            while let Some((above, name)) = up {
+                up = above.up();
+                top = Some(name);
+            }
+            top.map(|name| name.to_vec())
+        };
+        self.0.lock().inodes.values().filter_map(top).collect()
     }
 
     /// Makes all inodes stale, after a rollback. Returns their numbers.
@@ -201,10 +268,33 @@ impl Inodes {
         drop(tables);
     }
 
-    /// Counts of inodes and of open handles.
+    /// Counts of inodes, and of open files and directories.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let tables = self.0.lock();
-        (tables.inodes.len(), tables.open.len())
+        (tables.inodes.len(), tables.opens)
+    }
+}
+
+impl Tables {
+    fn open(&mut self, ino: Ino) -> Answer<Object> {
+        let node = self.inodes.get_mut(&ino).ok_or(Errno::ESTALE)?;
+        let object = node.object()?.clone();
+        node.opens += 1;
+        self.opens += 1;
+        Ok(object)
+    }
+
+    /// Removes an inode that is neither referenced nor open, and returns its object. Threads may answer the last RELEASE
+    /// of an inode behind its FORGET.
+    fn remove_unused(&mut self, ino: Ino) -> Option<Object> {
+        let node = self.inodes.get(&ino)?;
+        if node.lookups > 0 || node.opens > 0 {
+            return None;
+        }
+        match self.inodes.remove(&ino)?.state {
+            State::Live(object) => Some(object),
+            State::Gone(_) | State::Stale => None,
+        }
     }
 }
 

@@ -96,7 +96,7 @@ impl Mount {
     ) -> std::io::Result<Mount> {
         let server = Arc::new(Server::new(fs, image, options, directory, log));
         let root = server.shared.read(Fs::root).map_err(std::io::Error::other)?;
-        server.inodes.enter(&root);
+        server.inodes.enter(&root, 0);
         drop(root);
         let adapter = Adapter::new(server.clone());
         let (session, placed) = mount_at(adapter, &server.options, directory)?;

@@ -28,6 +28,7 @@ pub(crate) struct Options {
     pub gid: Option<u32>,
     /// Each change is durable on return.
     pub sync: bool,
+    /// Reading leaves times of access unchanged, and files are opened without a request.
     pub noatime: bool,
     /// Whether any error of the image or its device makes the mount read-only.
     pub read_only_after_errors: bool,
@@ -51,8 +52,7 @@ pub(crate) struct Options {
 }
 
 /// Options of other file systems that occur in fstab(5) and have no effect here.
-const IGNORED: [(&[&str], &str); 6] = [
-    (&["strictatime"], "times of access are kept as relatime does"),
+const IGNORED: [(&[&str], &str); 5] = [
     (&["noacl", "nouser_xattr"], "lists and attributes are always kept and obeyed"),
     (&["umask", "fmask", "dmask"], "each file has permissions of its own"),
     (
@@ -91,7 +91,7 @@ impl Options {
             uid: None,
             gid: None,
             sync: false,
-            noatime: false,
+            noatime: true,
             read_only_after_errors: false,
             commit: Duration::from_secs(1),
             checkpoint: Duration::from_secs(60),
@@ -177,6 +177,10 @@ impl Options {
             _ if name.starts_with("x-") || name.starts_with("X-") => {}
             // Options for mount(8) itself and other programs.
             "user" | "helper" | "uhelper" | "comment" => {}
+            "strictatime" => {
+                self.noatime = false;
+                self.ignored.push((word.to_owned(), "times of access are kept as relatime does"));
+            }
             _ if let Some(why) = why_ignored(name) => self.ignored.push((word.to_owned(), why)),
             _ if value.is_some() && !sloppy => return Err(wrong("no such option")),
             "ro" => self.read_only = true,
@@ -251,6 +255,9 @@ mod tests {
         assert_eq!((options.commit.as_secs(), options.cache), (5, 64 << 20));
         assert!(parse("ro,norecovery").unwrap().no_recovery);
         assert!(parse("errors=remount-ro").unwrap().read_only_after_errors);
+        let keeps_times = |words| !parse(words).unwrap().noatime;
+        assert!(keeps_times("relatime") && keeps_times("atime") && keeps_times("strictatime"));
+        assert!(!keeps_times("rw") && !keeps_times("defaults,relatime,noatime"));
         assert!(parse("snapshots").unwrap().snapshots && !parse("rw").unwrap().snapshots);
         assert!(!parse("errors=continue").unwrap().read_only_after_errors);
         assert_eq!(parse("overlay=a/plan,ro").unwrap().overlay, Some("a/plan".into()));

@@ -2,8 +2,8 @@
 //! afterwards.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use betr_core::error::{Error, Result};
 use betr_core::fs::{Fs, ROOT_INO};
 use betr_core::volume::HoldChange;
 use fuser::INodeNo;
+use parking_lot::RwLockWriteGuard;
 
 use crate::server::Server;
 
@@ -24,18 +25,7 @@ type Names = BTreeSet<Vec<u8>>;
 impl Server {
     /// Makes the volume the state that a snapshot keeps.
     pub(crate) fn roll_back(&self, change: &HoldChange) -> Result<()> {
-        let begun = Instant::now();
-        let alone = loop {
-            let alone = self.requests.write();
-            if self.inodes.counts().1 == 0 {
-                break alone;
-            }
-            drop(alone);
-            if begun.elapsed() >= CLOSING {
-                return Err(Error::Input("files or directories of the mount are open".into()));
-            }
-            std::thread::sleep(LOOK);
-        };
+        let alone = self.wait_for_closing()?;
         let mut names = Names::new();
         // If the root cannot be read, the kernel has no names in it either.
         let _ = self.shared.read(|fs| add_names(fs, &mut names));
@@ -50,7 +40,7 @@ impl Server {
         // Pending times of access of stale inodes.
         self.accesses.lock().clear();
         let entered = self.shared.read(|fs| {
-            self.inodes.enter(&fs.root()?);
+            self.inodes.enter(&fs.root()?, 0);
             add_names(fs, &mut names)
         });
         // Until the kernel's caches are invalidated, opening a file must not keep its cached pages.
@@ -62,6 +52,39 @@ impl Server {
         known.into_iter().for_each(|ino| self.tell_stale(ino));
         self.is_telling.store(false, Ordering::SeqCst);
         done.and(entered)
+    }
+}
+
+impl Server {
+    /// Waits until nothing of the mount is open, and locks other requests out.
+    fn wait_for_closing(&self) -> Result<RwLockWriteGuard<'_, ()>> {
+        let begun = Instant::now();
+        loop {
+            if self.spares_opens() {
+                // Only what the kernel has forgotten is known not to be in use.
+                let mut names = Names::new();
+                let _ = self.shared.read(|fs| add_names(fs, &mut names));
+                let root = INodeNo(ROOT_INO.0);
+                names.iter().for_each(|name| self.tell_gone(root, OsStr::from_bytes(name)));
+            }
+            let alone = self.requests.write();
+            let (inodes, opens) = self.inodes.counts();
+            // The root stays.
+            if opens == 0 && (inodes == 1 || !self.spares_opens()) {
+                return Ok(alone);
+            }
+            drop(alone);
+            if begun.elapsed() >= CLOSING {
+                if self.spares_opens() {
+                    let tops = self.inodes.tops();
+                    self.look_up_again(
+                        tops.into_iter().map(|name| OsString::from_vec(name).into()),
+                    );
+                }
+                return Err(Error::Input("files or directories of the mount are open".into()));
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 }
 

@@ -207,6 +207,15 @@ impl Server {
         }
     }
 
+    /// Has the kernel look names up again that were invalidated, in another thread: below a directory that it cannot look
+    /// up, it keeps what was in use when it no longer is.
+    pub(crate) fn look_up_again(&self, paths: impl Iterator<Item = PathBuf>) {
+        let paths: Vec<PathBuf> = paths.map(|path| self.directory.join(path)).collect();
+        let look_up = || paths.into_iter().for_each(|path| drop(path.symlink_metadata()));
+        // Without the thread, the next lookup by a program does it.
+        drop(std::thread::Builder::new().spawn(look_up));
+    }
+
     /// Wakes [`Server::housekeep`].
     pub(crate) fn wake_tender(&self) {
         self.wake.notify_one();
@@ -237,6 +246,14 @@ impl Server {
 
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Relaxed)
+    }
+
+    /// Runs a query on contents of files, which do not depend on names.
+    pub(crate) fn read_contents<T>(
+        &self,
+        look: impl FnOnce(&Fs) -> betr_core::Result<T>,
+    ) -> Answer<T> {
+        self.shared.read_contents(look).map_err(|error| self.failed(&error))
     }
 
     /// Runs a query on the file system.
@@ -410,7 +427,9 @@ impl Server {
             }
             let request = self.requests.read();
             self.settle_accesses();
+            self.shared.settle();
             drop(request);
+            self.report_unlink_failure();
             let passed_over = self.look(|fs| fs.volume().error_passed_over().map(str::to_owned));
             if let Some(text) = passed_over.filter(|_| !std::mem::replace(&mut is_told, true)) {
                 self.report(text, Blame::Image, self.options.read_only_after_errors);
@@ -467,6 +486,15 @@ impl Server {
                     self.failed(&error);
                 }
             }
+        }
+    }
+
+    /// Logs that a name which was removed is there again.
+    fn report_unlink_failure(&self) {
+        if let Some((name, error)) = self.shared.take_unlink_failure() {
+            self.failed(&error);
+            let (shown, name) = (self.options.shown(), betr_cli::show::bytes(&name));
+            self.log.error(&format!("{shown}: '{name}' was removed, and is there again: {error}"));
         }
     }
 

@@ -66,7 +66,7 @@ impl Server {
             if set.uid.is_some() || set.gid.is_some() {
                 self.drop_capabilities(fs, &object)?;
             }
-            self.attributes_of(fs, &object)
+            self.attributes_of(by, fs, &object)
         })
     }
 
@@ -184,7 +184,7 @@ impl Server {
             fs.set_xattrs(&object, &[(name.to_vec(), value.to_vec())])
         })?;
         if name == CAPABILITY {
-            self.inodes.capable(ino);
+            self.inodes.set_capable(ino, true);
         }
         Ok(())
     }

@@ -4,16 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use betr_core::error::Result;
-use betr_core::fs::{Allocate, Fs, Seek};
+use betr_core::fs::{Allocate, Fs, Object, Seek};
 use betr_core::ids::Ino;
 use bytes::Bytes;
-use fuser::{INodeNo, InitFlags};
-use parking_lot::Mutex;
+use fuser::{FileHandle, INodeNo, InitFlags};
 
 use super::Caller;
 use super::attributes::drop_set_ids;
 use crate::errno::{Answer, Errno};
-use crate::inodes::Open;
 use crate::server::Server;
 
 /// Flags of open(2).
@@ -21,26 +19,32 @@ const O_ACCMODE: i32 = 3;
 const O_RDONLY: i32 = 0;
 const O_WRONLY: i32 = 1;
 const O_NOATIME: i32 = 0o1_000_000;
+/// Handles of files: reading by this one notes the time of access,
+pub(crate) const USUAL: FileHandle = FileHandle(0);
+/// and by this one, opened with `O_NOATIME`, leaves it unchanged.
+const NOATIME: FileHandle = FileHandle(1);
 /// Modes of fallocate(2).
 const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
 
 impl Server {
-    /// Lets the kernel open and close files without a request, if it can: on a mount that is read-only for ever a
-    /// handle has nothing to remember. What is never removed needs no handle to live on, and times of access stay.
+    /// Lets the kernel open and close files without a request, if it can, where an open file has nothing to remember:
+    /// times of access stay, and what is removed while it is in use lives by its references. With `-o sync` a removal
+    /// must not wait for the answer to whether there are any ([`Server::unlink`]).
     pub(crate) fn spare_opens(&self, capabilities: InitFlags) {
-        let spares =
-            self.options.read_only && capabilities.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
-        self.spares_opens.store(spares, Ordering::Relaxed);
+        let options = &self.options;
+        let spares = options.read_only || (options.noatime && !options.sync);
+        let can = capabilities.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
+        self.spares_opens.store(spares && can, Ordering::Relaxed);
     }
 
-    /// Opens a file. Returns the handle, and whether the kernel may keep its cached pages. After ENOSYS the kernel sends
-    /// no OPEN and RELEASE any more, and all files have the handle 0.
-    pub(crate) fn open(&self, ino: Ino, flags: i32) -> Answer<(u64, bool)> {
-        if self.spares_opens.load(Ordering::Relaxed) {
-            return Err(Errno::ENOSYS);
-        }
+    pub(crate) fn spares_opens(&self) -> bool {
+        self.spares_opens.load(Ordering::Relaxed)
+    }
+
+    /// Opens a file. Returns its handle, and whether the kernel may keep its cached pages.
+    pub(crate) fn open(&self, ino: Ino, flags: i32) -> Answer<(FileHandle, bool)> {
         let writes = flags & O_ACCMODE != O_RDONLY;
         if writes && self.is_read_only() {
             return Err(Errno::EROFS);
@@ -51,26 +55,15 @@ impl Server {
         let keeps = noatime || flags & O_ACCMODE == O_WRONLY || !self.is_access_due(&object);
         let keeps = keeps && !self.is_telling.load(Ordering::SeqCst);
         drop(object);
-        // The first write checks for capabilities.
-        let capable = Mutex::new(writes);
-        let open = |object| Open { object, noatime, capable, directory: None };
-        Ok((self.inodes.open(ino, open)?, keeps))
+        self.inodes.open(ino)?;
+        Ok((if noatime { NOATIME } else { USUAL }, keeps))
     }
 
-    /// An open file, for a reader: by its handle, or without one by its inode.
-    fn opened(&self, ino: Ino, handle: u64) -> Answer<Arc<Open>> {
-        if handle != 0 {
-            return self.inodes.opened(handle);
-        }
-        let (object, capable) = (self.object(ino)?, Mutex::new(false));
-        Ok(Arc::new(Open { object, noatime: false, capable, directory: None }))
-    }
-
-    /// Reads from an open file of any tree.
+    /// Reads from a file of any tree.
     pub(crate) fn read_node(
         self: &Arc<Server>,
         node: INodeNo,
-        handle: u64,
+        handle: FileHandle,
         offset: u64,
         len: usize,
     ) -> Answer<Vec<u8>> {
@@ -78,57 +71,57 @@ impl Server {
         at.server.read_at(at.ino, handle, offset, len)
     }
 
-    fn read_at(&self, ino: Ino, handle: u64, offset: u64, len: usize) -> Answer<Vec<u8>> {
-        let open = self.opened(ino, handle)?;
-        let bytes = self.read(|fs| fs.read(&open.object, offset, len))?;
-        if !open.noatime {
-            self.accessed(&open.object);
+    fn read_at(&self, ino: Ino, handle: FileHandle, offset: u64, len: usize) -> Answer<Vec<u8>> {
+        let object = self.object(ino)?;
+        let bytes = self.read_contents(|fs| fs.read(&object, offset, len))?;
+        if handle != NOATIME {
+            self.accessed(&object);
         }
         Ok(bytes)
     }
 
-    /// Writes to an open file; `by` is the caller if its write drops set-user-ID and set-group-ID.
+    /// Writes to a file; `by` is the caller if its write drops set-user-ID and set-group-ID.
     pub(crate) fn write_at(
         &self,
-        handle: u64,
+        ino: Ino,
         offset: u64,
         bytes: &Bytes,
         by: Option<Caller>,
     ) -> Answer<()> {
-        let open = self.inodes.opened(handle)?;
+        let object = self.object(ino)?;
         self.change(|fs| {
-            self.settle_rights(fs, &open, by)?;
-            fs.write_in_pieces(&open.object, offset, bytes)
+            self.settle_rights(fs, &object, by)?;
+            fs.write_in_pieces(&object, offset, bytes)
         })
     }
 
     /// Drops set-user-ID, set-group-ID and capabilities before a write. The kernel leaves this to the server
     /// (`FUSE_HANDLE_KILLPRIV_V2`) and does not know the result, so changed attributes are invalidated.
-    fn settle_rights(&self, fs: &mut Fs, open: &Open, by: Option<Caller>) -> Result<()> {
-        let perm = open.object.inode().perm;
+    fn settle_rights(&self, fs: &mut Fs, object: &Object, by: Option<Caller>) -> Result<()> {
+        let perm = object.inode().perm;
         if let Some(by) = by {
-            drop_set_ids(fs, by, &open.object)?;
+            drop_set_ids(fs, by, object)?;
         }
-        if open.object.inode().perm != perm {
-            self.tell_changed(open.object.ino());
+        if object.inode().perm != perm {
+            self.tell_changed(object.ino());
         }
-        if *open.capable.lock() {
-            self.drop_capabilities(fs, &open.object)?;
-            *open.capable.lock() = false;
+        if self.inodes.is_capable(object.ino()) {
+            self.drop_capabilities(fs, object)?;
+            self.inodes.set_capable(object.ino(), false);
         }
         Ok(())
     }
 
-    /// Reserves, punches or zeroes a range of an open file.
+    /// Reserves, punches or zeroes a range of a file.
     pub(crate) fn allocate(
         &self,
         by: Caller,
-        handle: u64,
+        ino: Ino,
         offset: u64,
         len: u64,
         mode: i32,
     ) -> Answer<()> {
-        let open = self.inodes.opened(handle)?;
+        let object = self.object(ino)?;
         let what = match mode & !KEEP_SIZE {
             0 => Allocate::Reserve,
             PUNCH_HOLE => Allocate::Punch,
@@ -136,38 +129,37 @@ impl Server {
             _ => return Err(Errno::EOPNOTSUPP),
         };
         self.change(|fs| {
-            self.settle_rights(fs, &open, Some(by).filter(|by| !by.is_root()))?;
-            fs.allocate(&open.object, what, offset, len, mode & KEEP_SIZE != 0)
+            self.settle_rights(fs, &object, Some(by).filter(|by| !by.is_root()))?;
+            fs.allocate(&object, what, offset, len, mode & KEEP_SIZE != 0)
         })
     }
 
     /// The next offset with data, or with a hole.
-    pub(crate) fn seek(&self, (ino, handle): (Ino, u64), offset: i64, what: Seek) -> Answer<i64> {
-        let open = self.opened(ino, handle)?;
+    pub(crate) fn seek(&self, ino: Ino, offset: i64, what: Seek) -> Answer<i64> {
+        let object = self.object(ino)?;
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
-        let found = self.read(|fs| fs.seek(&open.object, offset, what))?;
+        let found = self.read_contents(|fs| fs.seek(&object, offset, what))?;
         i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
     }
 
-    /// Copies between open files, and returns the number of bytes. Whole blocks at equal offsets are shared, and holes of
+    /// Copies between files, and returns the number of bytes. Whole blocks at equal offsets are shared, and holes of
     /// whole blocks stay holes.
     pub(crate) fn copy(
         &self,
         by: Caller,
-        (from, from_at): (u64, u64),
-        (to, to_at): (u64, u64),
+        (from, from_at): (Ino, u64),
+        (to, to_at): (Ino, u64),
         len: u64,
     ) -> Answer<u64> {
-        let (from, to) = (self.inodes.opened(from)?, self.inodes.opened(to)?);
+        let (from, to) = (self.object(from)?, self.object(to)?);
         let (mut done, mut shares) = (0, true);
         while done < len {
             let copied = self.change(|fs| {
                 let [from_at, to_at] = [from_at, to_at].map(|at| at.saturating_add(done));
-                if from_at < from.object.inode().size {
+                if from_at < from.inode().size {
                     self.settle_rights(fs, &to, Some(by).filter(|by| !by.is_root()))?;
                 }
-                let (from, to) = ((&from.object, from_at), (&to.object, to_at));
-                fs.copy_range(from, to, len - done, &mut shares)
+                fs.copy_range((&from, from_at), (&to, to_at), len - done, &mut shares)
             });
             match copied {
                 Ok(0) => break,
@@ -176,7 +168,7 @@ impl Server {
                 Err(_) => break,
             }
         }
-        self.accessed(&from.object);
+        self.accessed(&from);
         Ok(done)
     }
 }

@@ -4,12 +4,11 @@ use betr_core::error::{Error, Refusal};
 use betr_core::fs::{DirEntry, Fs};
 use betr_core::ids::Ino;
 use fuser::{FileAttr, FileType};
-use parking_lot::Mutex;
 
+use super::Caller;
 use crate::attr;
 use crate::directory::{DOTS, OpenDirectory};
-use crate::errno::{Answer, Errno};
-use crate::inodes::Open;
+use crate::errno::Answer;
 use crate::server::Server;
 
 /// An entry of a listing; `next` is the cookie of the next entry.
@@ -37,12 +36,7 @@ pub(crate) enum Room {
 impl Server {
     /// Opens a directory.
     pub(crate) fn open_directory(&self, ino: Ino) -> Answer<u64> {
-        self.inodes.open(ino, |object| Open {
-            object,
-            noatime: false,
-            capable: Mutex::new(false),
-            directory: Some(Mutex::new(OpenDirectory::new())),
-        })
+        self.inodes.open_directory(ino)
     }
 
     /// Lists an open directory from a cookie until the reply is full.
@@ -67,6 +61,7 @@ impl Server {
     /// Lists with attributes; counts a lookup of each entry except `.` and `..`.
     pub(crate) fn list_plus(
         &self,
+        by: Caller,
         handle: u64,
         from: u64,
         mut add: impl FnMut(ListedPlus<'_>) -> Room,
@@ -84,10 +79,10 @@ impl Server {
         let mut entered = Vec::new();
         let done = self.entries(&open, from, |fs, entry, next| {
             let object = fs.entry_object(entry.clone())?;
-            let attr = self.attributes_of(fs, &object)?;
+            let attr = self.attributes_of(by, fs, &object)?;
             let room = add(ListedPlus { attr, name: &entry.name, next });
             if room == Room::Left {
-                self.inodes.enter(&object);
+                self.inodes.enter(&object, by.thread);
                 entered.push(object.ino());
             }
             Ok(room)
@@ -97,7 +92,7 @@ impl Server {
     }
 
     /// `.` and `..`, if at or after the cookie `from`. A removed directory has no entries.
-    fn dots(&self, open: &Open, from: u64) -> Vec<(u64, Ino, &'static [u8])> {
+    fn dots(&self, open: &OpenDirectory, from: u64) -> Vec<(u64, Ino, &'static [u8])> {
         if open.object.is_orphan() {
             return Vec::new();
         }
@@ -109,11 +104,11 @@ impl Server {
 
     fn entries(
         &self,
-        open: &Open,
+        open: &OpenDirectory,
         from: u64,
         mut add: impl FnMut(&Fs, &DirEntry, u64) -> betr_core::Result<Room>,
     ) -> Answer<()> {
-        let mut directory = open.directory.as_ref().ok_or(Errno::ENOTDIR)?.lock();
+        let mut directory = open.position.lock();
         self.read(|fs| {
             directory.seek(fs, &open.object, from)?;
             while let Some(entry) = directory.read(fs)? {

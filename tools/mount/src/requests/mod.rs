@@ -22,7 +22,7 @@ use crate::inodes::Known;
 use crate::server::Server;
 
 /// The caller of a request, who becomes the owner of new files.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Caller {
     pub uid: u32,
     pub gid: u32,
@@ -53,34 +53,47 @@ impl Server {
     }
 
     /// Notes a change of a directory, made or failed, and invalidates its attributes if a reply may carry old ones.
-    pub(crate) fn changed(&self, directory: Ino) {
-        if self.inodes.changed(directory) {
+    pub(crate) fn changed(&self, by: Caller, directory: Ino) {
+        if self.inodes.changed(directory, by.thread) {
             self.tell_changed(directory);
         }
     }
 
     /// The kernel sends FORGET for `lookups` lookups.
     pub(crate) fn forget(&self, ino: Ino, lookups: u64) {
-        if let Some(object) = self.inodes.forget(ino, lookups)
-            && object.is_orphan()
-        {
+        self.drop_unused(self.inodes.forget(ino, lookups));
+    }
+
+    /// The kernel sends RELEASE for a file.
+    pub(crate) fn close(&self, ino: Ino) {
+        self.drop_unused(self.inodes.close(ino));
+    }
+
+    /// The kernel sends RELEASEDIR for a directory.
+    pub(crate) fn close_directory(&self, ino: Ino, handle: u64) {
+        self.drop_unused(self.inodes.close_directory(ino, handle));
+    }
+
+    /// Drops an object that the kernel no longer uses, which deletes an orphan.
+    fn drop_unused(&self, object: Option<Object>) {
+        if let Some(object) = object.filter(Object::is_orphan) {
             self.gives_back(object.inode().size);
         }
     }
 
     /// The attributes of an inode.
-    pub(crate) fn attributes(&self, ino: Ino) -> Answer<FileAttr> {
+    pub(crate) fn attributes(&self, by: Caller, ino: Ino) -> Answer<FileAttr> {
         match self.inodes.known(ino)? {
             Known::Gone(inode) => Ok(attr::attributes(&inode, 0, &self.options)),
-            Known::Object(object) => self.read(|fs| self.attributes_of(fs, &object)),
+            Known::Object(object) => self.read(|fs| self.attributes_of(by, fs, &object)),
         }
     }
 
     /// The attributes of an object.
-    fn attributes_of(&self, fs: &Fs, object: &Object) -> betr_core::Result<FileAttr> {
+    fn attributes_of(&self, by: Caller, fs: &Fs, object: &Object) -> betr_core::Result<FileAttr> {
         // Noted before the attributes are read, so that a concurrent change invalidates them.
         if object.is_directory() {
-            self.inodes.tells(object.ino());
+            self.inodes.tells(object.ino(), by.thread);
         }
         let inode = object.inode();
         let stored = match object.kind() {
@@ -96,9 +109,9 @@ impl Server {
     }
 
     /// The attributes for the reply to a lookup; counts the lookup.
-    fn enter(&self, fs: &Fs, object: &Object) -> betr_core::Result<FileAttr> {
-        let attr = self.attributes_of(fs, object)?;
-        self.inodes.enter(object);
+    fn enter(&self, by: Caller, fs: &Fs, object: &Object) -> betr_core::Result<FileAttr> {
+        let attr = self.attributes_of(by, fs, object)?;
+        self.inodes.enter(object, by.thread);
         Ok(attr)
     }
 }

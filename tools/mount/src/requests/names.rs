@@ -2,7 +2,7 @@
 
 use betr_core::error::{Error, Refusal, Result};
 use betr_core::format::FileType;
-use betr_core::fs::{Attributes, Fs, New, Object, Over};
+use betr_core::fs::{Attributes, Fs, New, Object, Over, Unlink};
 use betr_core::ids::Ino;
 use fuser::{FileAttr, RenameFlags};
 
@@ -21,10 +21,10 @@ pub(crate) struct Make {
 
 impl Server {
     /// Looks up a name; `None` if it does not exist.
-    pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Option<FileAttr>> {
+    pub(crate) fn lookup(&self, by: Caller, parent: Ino, name: &[u8]) -> Answer<Option<FileAttr>> {
         let directory = self.object(parent)?;
         self.read(|fs| match fs.find(&directory, name)? {
-            Some(object) => self.enter(fs, &object).map(Some),
+            Some(object) => self.enter(by, fs, &object).map(Some),
             None => Ok(None),
         })
     }
@@ -46,41 +46,49 @@ impl Server {
                 New { target: make.target, device: make.device, ..New::of(make.kind, attributes) };
             let new = fs.inherit(&directory, new, make.umask)?;
             let object = fs.make(&directory, name, new)?;
-            self.enter(fs, &object)
+            self.enter(by, fs, &object)
         });
-        self.changed(parent);
+        self.changed(by, parent);
         made
     }
 
     /// Adds a hard link to an object.
-    pub(crate) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Answer<FileAttr> {
+    pub(crate) fn link(&self, by: Caller, ino: Ino, parent: Ino, name: &[u8]) -> Answer<FileAttr> {
         let (object, directory) = (self.object(ino)?, self.object(parent)?);
         let linked = self.change(|fs| {
             fs.link(&object, &directory, name)?;
-            self.enter(fs, &object)
+            self.enter(by, fs, &object)
         });
-        self.changed(parent);
+        self.changed(by, parent);
         linked
     }
 
     /// Removes a name that is not a directory.
-    pub(crate) fn unlink(&self, parent: Ino, name: &[u8]) -> Answer<()> {
+    ///
+    /// Where files are opened without a request, the answer comes before the removal: only the FORGET of the kernel, or
+    /// that there is none before the next request, tells whether the object is in use.
+    pub(crate) fn unlink(&self, by: Caller, parent: Ino, name: &[u8]) -> Answer<()> {
         let directory = self.object(parent)?;
         let done = self.change(|fs| {
             let object = fs.lookup(&directory, name)?;
-            match object.is_directory() {
-                true => Err(Refusal::IsADirectory.into()),
-                false => {
-                    self.without(fs, &directory, name, object, |fs| fs.unlink(&directory, name))
-                }
+            if object.is_directory() {
+                return Err(Refusal::IsADirectory.into());
             }
+            let is_last = object.inode().links <= 1;
+            if self.spares_opens() && is_last && self.inodes.knows(object.ino()) {
+                self.gives_back(object.inode().size);
+                let (directory, name) = (directory.clone(), name.to_vec());
+                self.shared.unlink_later(Unlink { directory, name, object });
+                return Ok(());
+            }
+            self.without(fs, &directory, name, object, |fs| fs.unlink(&directory, name))
         });
-        self.changed(parent);
+        self.changed(by, parent);
         done
     }
 
     /// Removes an empty directory.
-    pub(crate) fn rmdir(&self, parent: Ino, name: &[u8]) -> Answer<()> {
+    pub(crate) fn rmdir(&self, by: Caller, parent: Ino, name: &[u8]) -> Answer<()> {
         let directory = self.object(parent)?;
         let done = self.change(|fs| {
             let object = fs.lookup(&directory, name)?;
@@ -89,13 +97,14 @@ impl Server {
                 false => Err(Refusal::NotADirectory.into()),
             }
         });
-        self.changed(parent);
+        self.changed(by, parent);
         done
     }
 
     /// Renames.
     pub(crate) fn rename(
         &self,
+        by: Caller,
         (parent, name): (Ino, &[u8]),
         (new_parent, new_name): (Ino, &[u8]),
         flags: RenameFlags,
@@ -117,8 +126,8 @@ impl Server {
                 _ => rename(fs),
             }
         });
-        self.changed(parent);
-        self.changed(new_parent);
+        self.changed(by, parent);
+        self.changed(by, new_parent);
         done
     }
 
@@ -136,7 +145,10 @@ impl Server {
         if object.is_directory() {
             fs.check_empty(&object)?;
         }
-        let last = object.is_directory() || object.inode().links <= 1;
+        let last = match object.is_directory() {
+            true => true,
+            false => object.inode().links <= 1 && !self.spares_opens(),
+        };
         let (gone, size) = (last && self.inodes.let_go(&object), object.inode().size);
         drop(object);
         let done = act(fs);

@@ -20,7 +20,7 @@ use crate::server::Server;
 
 /// The name in the root.
 pub(crate) const TOP_NAME: &str = ".betr";
-const SNAPSHOTS_NAME: &str = "snapshots";
+pub(super) const SNAPSHOTS_NAME: &str = "snapshots";
 /// Inode numbers of the two directories, under [`Tag::ABOVE`].
 const TOP: Ino = Ino(1);
 const SNAPSHOTS: Ino = Ino(2);

@@ -19,6 +19,7 @@ mod trees;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -226,7 +227,7 @@ impl Snapshots {
         let cache = CacheBudget::of(CACHE_MIN as usize);
         let volume = live.read(|fs| fs.volume().open_hold(hold, cache))?;
         let server = Server::of_snapshot(live, &hold.name, Fs::open(volume, Box::new(clock_now)));
-        server.inodes.enter(&server.read(Fs::root)?);
+        server.inodes.enter(&server.read(Fs::root)?, 0);
         let server = Arc::new(server);
         let mut known = self.known.lock();
         let uses = known.uses;
@@ -298,6 +299,9 @@ impl Snapshots {
             while !known.is_forgotten(hold.epoch) {
                 if self.forgotten.wait_until(&mut known, end).timed_out() {
                     drop(known);
+                    drop(going);
+                    let directory = Path::new(above::TOP_NAME).join(above::SNAPSHOTS_NAME);
+                    live.look_up_again(names.iter().map(|name| directory.join(name)));
                     return Err(in_use(hold));
                 }
             }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -233,7 +234,9 @@ fn what_is_shown_of_snapshots_cannot_be_changed() {
     }
     let at = |name: &str| shown(&mount, "one").join(name);
     refused(Errno::ROFS, fs::write(at("dir/file"), ""));
-    refused(Errno::ROFS, File::options().append(true).open(at("dir/file")));
+    // It is opened without a request.
+    let appends = File::options().append(true).open(at("dir/file"));
+    refused(Errno::ROFS, appends.and_then(|mut file| file.write_all(b"more")));
     refused(Errno::ROFS, fs::remove_file(at("link")));
     refused(Errno::ROFS, fs::remove_dir(at("dir/sub")));
     refused(Errno::ROFS, fs::hard_link(at("again"), at("new")));

@@ -34,6 +34,9 @@ fn it_counts_what_it_is_asked() {
     assert_eq!(before["image"], mount.image().to_str().unwrap());
     assert_eq!((&before["read_only"], &before["errors"]), (&false.into(), &0.into()));
     let file = fs::File::create_new(mount.at("dir/file")).unwrap();
+    // Files are opened without a request, directories are not.
+    let directory = fs::File::open(mount.at("dir")).unwrap();
+    rustix::fs::Dir::read_from(&directory).unwrap().next();
     for block in 0..10 {
         std::os::unix::fs::FileExt::write_all_at(&file, &[7; 5000], block * 5000).unwrap();
     }
@@ -50,7 +53,7 @@ fn it_counts_what_it_is_asked() {
     assert!(number(&after, "/cache/bytes") <= number(&after, "/cache/budget_bytes"));
     assert!(number(&after, "/log/used_bytes") <= number(&after, "/log/bytes"));
     assert!(!after["levels"].as_array().unwrap().is_empty());
-    drop(file);
+    drop((file, directory));
 
     let text = betr(["status"]).arg(mount.point()).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();

@@ -85,7 +85,7 @@ fn a_mount_whose_daemon_was_killed_says_so() {
         assert_eq!(errno, Some(rustix::io::Errno::NOTCONN), "{error}");
     };
     // Replies from the kernel's caches may continue.
-    refused(File::open(mount.at("file")).unwrap_err());
+    refused(File::open(mount.at("another")).unwrap_err());
     refused(fs::read_dir(mount.point()).unwrap_err());
     drop(file);
     mount.clear();

@@ -1,5 +1,7 @@
 //! The memory budget of nodes.
 
+use crate::tuning::{ALLOCATOR_SHARE, FLIGHTS_SHARE};
+
 /// The memory budget of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheBudget {
@@ -10,10 +12,13 @@ pub struct CacheBudget {
 }
 
 impl CacheBudget {
-    /// The budget without the work memory of one step. A step usually moves one buffer of at most one node size, and holds it
-    /// twice: as it was read, and as messages.
+    /// The budget without the work memory of one step and of write-back. A step usually moves one buffer of at most one node
+    /// size, and holds it twice: as it was read, and as messages. Nodes that are being written are there twice: as they
+    /// are, and encoded. An allocator needs more than what it is asked for.
     pub(super) fn without_work(self, node_size: u32) -> CacheBudget {
-        let work = (2 * node_size as usize).min(self.total_bytes / 2);
+        let encoded = self.dirty_bytes / FLIGHTS_SHARE;
+        let work = 2 * node_size as usize + encoded + self.total_bytes / ALLOCATOR_SHARE;
+        let work = work.min(self.total_bytes / 2);
         let share = |bytes: usize| {
             bytes - (work as f64 * bytes as f64 / self.total_bytes.max(1) as f64) as usize
         };

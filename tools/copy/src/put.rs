@@ -19,12 +19,11 @@ pub(crate) struct Put<'p> {
     pub fs: &'p mut Fs,
     pub options: ImportOptions,
     pub done: Imported,
-    buffer: Vec<u8>,
 }
 
 impl<'p> Put<'p> {
     pub(crate) fn new(fs: &'p mut Fs, options: ImportOptions) -> Put<'p> {
-        Put { fs, options, done: Imported::default(), buffer: vec![0; WINDOW as usize] }
+        Put { fs, options, done: Imported::default() }
     }
 
     /// Creates `name` in `directory`, without contents. With `zone` it gets a zone of its own, ready for more names.
@@ -79,23 +78,25 @@ impl<'p> Put<'p> {
         next: &mut NextPiece<'_>,
     ) -> Result<(), CopyError> {
         let at = |error| CopyError::at(path, error);
-        let mut window = Window { start: 0, bytes: Vec::new() };
-        let mut end = 0;
-        while let Some((mut offset, len)) = next(&mut self.buffer)? {
-            tally::bytes(len);
-            let mut data = &self.buffer[..len];
+        let (mut window, mut end) = (Window::default(), 0);
+        while let Some((mut offset, behind_hole)) = window.read(size, next)? {
+            let mut data = &behind_hole[..];
             while !data.is_empty() {
                 let start = offset - offset % WINDOW;
                 if start != window.start {
-                    write_window(self.fs, file, &window, &mut end).map_err(at)?;
-                    window.begin(start);
+                    write_window(self.fs, file, &mut window, &mut end).map_err(at)?;
+                    window.start = start;
                 }
                 let now = data.len().min((start + WINDOW - offset) as usize);
                 window.put(offset, &data[..now]);
                 (offset, data) = (offset + now as u64, &data[now..]);
             }
+            if window.bytes.len() as u64 == WINDOW {
+                write_window(self.fs, file, &mut window, &mut end).map_err(at)?;
+                window.start += WINDOW;
+            }
         }
-        write_window(self.fs, file, &window, &mut end).map_err(at)?;
+        write_window(self.fs, file, &mut window, &mut end).map_err(at)?;
         if end < size {
             self.fs.truncate(file, size).map_err(at)?;
         }
@@ -146,15 +147,39 @@ impl<'p> Put<'p> {
 }
 
 /// A range of a file that begins at a multiple of [`WINDOW`]; bytes that are not set are zero.
+#[derive(Default)]
 struct Window {
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl Window {
-    fn begin(&mut self, start: u64) {
-        self.start = start;
-        self.bytes.clear();
+    /// Reads the next data of a file of `size` bytes. Those that continue the window are read into it; others, behind a hole,
+    /// are returned with their offset.
+    fn read(
+        &mut self,
+        size: u64,
+        next: &mut NextPiece<'_>,
+    ) -> Result<Option<(u64, Vec<u8>)>, CopyError> {
+        let filled = self.bytes.len();
+        let expected = self.start + filled as u64;
+        // Not empty, so that the end is seen.
+        let room = size.saturating_sub(expected).clamp(1, WINDOW - filled as u64);
+        self.bytes.reserve_exact(room as usize);
+        self.bytes.resize(filled + room as usize, 0);
+        let read = next(&mut self.bytes[filled..])?;
+        let Some((offset, len)) = read else {
+            self.bytes.truncate(filled);
+            return Ok(None);
+        };
+        tally::bytes(len);
+        if offset == expected {
+            self.bytes.truncate(filled + len);
+            return Ok(Some((offset, Vec::new())));
+        }
+        let behind_hole = self.bytes[filled..filled + len].to_vec();
+        self.bytes.truncate(filled);
+        Ok(Some((offset, behind_hole)))
     }
 
     /// Adds data, after those it already has.
@@ -181,17 +206,19 @@ pub(crate) fn trimmed(bytes: &[u8]) -> usize {
     rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Writes a window of a file, and sets `end` to the end of the written data.
+/// Writes a window of a file and empties it, and sets `end` to the end of the written data.
 fn write_window(
     fs: &mut Fs,
     file: &Object,
-    window: &Window,
+    window: &mut Window,
     end: &mut u64,
 ) -> betr_core::Result<()> {
-    let Some(filled) = window.filled() else { return Ok(()) };
+    let filled = window.filled();
+    let bytes = Bytes::from(std::mem::take(&mut window.bytes));
+    let Some(filled) = filled else { return Ok(()) };
     let start = window.start + filled.start as u64;
     *end = window.start + filled.end as u64;
-    fs.write(file, start, &Bytes::copy_from_slice(&window.bytes[filled]))
+    fs.write(file, start, &bytes.slice(filled))
 }
 
 #[cfg(test)]
@@ -207,7 +234,7 @@ mod tests {
         window.put(WINDOW + 9100, &[7, 0, 8, 0, 0]);
         assert_eq!(window.filled(), Some(8192..9103));
         assert_eq!(window.bytes.len(), 9105);
-        window.begin(0);
+        window = Window::default();
         window.put(0, &[1]);
         assert_eq!(window.filled(), Some(0..1));
         for len in 0..300 {

@@ -1,6 +1,7 @@
 //! Tests that cross crates.
 
 mod broken;
+mod building;
 mod checks;
 mod clones;
 mod corpora;

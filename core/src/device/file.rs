@@ -10,7 +10,7 @@ use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 use rustix::io::Errno;
 
 use super::Device;
-use crate::tuning::FETCH_BYTES;
+use crate::tuning::{FETCH_BYTES, WRITE_OUT_BYTES};
 
 /// An open file. A lock on it lasts until all devices and images that share the file are dropped.
 #[derive(Debug)]
@@ -75,7 +75,12 @@ impl Device for FileDevice {
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         super::checked_end(at, bytes.len(), self.len)?;
         self.check_len()?;
-        self.file.write_all_at(bytes, self.start + at)
+        self.file.write_all_at(bytes, self.start + at)?;
+        if bytes.len() >= WRITE_OUT_BYTES {
+            // The kernel starts to write dirty pages when it is told that they are not needed.
+            self.advise_dont_need(at, bytes.len() as u64);
+        }
+        Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -137,19 +137,12 @@ impl Store {
         nodes: Vec<Arc<Node>>,
         encode: impl FnOnce() -> Result<Encoded> + Send + 'static,
     ) -> Result<()> {
+        // Older flights have had time to be encoded.
+        self.start_writes(self.flights.flights.len().saturating_sub(ENCODING_MAX))?;
         let bytes = self.lock().dirty_of(&nodes);
         let others = (self.budget.dirty_bytes / FLIGHTS_SHARE).saturating_sub(bytes);
         while self.flights.flights.len() >= FLIGHTS_MAX || self.flights.bytes > others {
             self.finish_first_writeback()?;
-        }
-        // Older flights have had time to be encoded; their writes can start.
-        for at in 0..self.flights.flights.len().saturating_sub(ENCODING_MAX) {
-            let Some(flight) = self.flights.flights.remove(at) else { break };
-            let (nodes, bytes) = (flight.nodes.clone(), flight.bytes);
-            match self.write_flight(flight) {
-                Ok(flight) => self.flights.flights.insert(at, flight),
-                Err(error) => return Err(self.aborted(&nodes, bytes, error)),
-            }
         }
         let stage = Stage::Encoding(Job::start(&self.disk, encode));
         self.lock().fly(&nodes);
@@ -174,7 +167,22 @@ impl Store {
         Ok(())
     }
 
+    /// Starts the writes of the first `count` flights.
+    fn start_writes(&mut self, count: usize) -> Result<()> {
+        for at in 0..count {
+            let Some(flight) = self.flights.flights.remove(at) else { break };
+            let (nodes, bytes) = (flight.nodes.clone(), flight.bytes);
+            match self.write_flight(flight) {
+                Ok(flight) => self.flights.flights.insert(at, flight),
+                Err(error) => return Err(self.aborted(&nodes, bytes, error)),
+            }
+        }
+        Ok(())
+    }
+
     fn finish_first_writeback(&mut self) -> Result<()> {
+        // The second one is written while the first one is waited for.
+        self.start_writes(2)?;
         let Some(flight) = self.flights.flights.pop_front() else { return Ok(()) };
         let (nodes, bytes) = (flight.nodes.clone(), flight.bytes);
         match self.write_flight(flight).and_then(|flight| self.arrive(flight)) {

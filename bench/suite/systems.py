@@ -1,4 +1,4 @@
-"""The file systems: how each is made, mounted, forgotten by all caches, checked, and got rid of."""
+"""The systems that are compared: how each is made, mounted, made cold, checked and removed."""
 
 import contextlib
 import fcntl
@@ -9,62 +9,82 @@ import subprocess
 import time
 from pathlib import Path
 
-from programs import ENVIRONMENT, Failure, Limit, call, expect, wait_until
+from .programs import ENVIRONMENT, Failure, Limit, call, expect, load, wait_until
+
+GIB = 1 << 30
+# 16 GiB, sparse: file systems choose their usual structures at this size.
+IMAGE_BYTES = 16 * GIB
 
 
 def is_mounted(directory):
-    """Asks the kernel's list, and not the file system, which may hang."""
+    """Reads the kernel's list of mounts: a mount that hangs does not answer stat(2)."""
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     return str(directory) in (line.split()[4] for line in mounts)
 
 
-class FileSystem:
-    """One that is mounted at `dir`. Those that have an image have it in the file `image`."""
+def drop_caches():
+    Path("/proc/sys/vm/drop_caches").write_text("3\n")
+
+
+class System:
+    """A file system that is mounted at `dir`. If it has an image, the image is the file `image`.
+
+    `name` is the column of the tables. `kind` is what --only selects."""
 
     has_image = True
+    programs = ()
+    # Drivers in the kernel are always in memory; the program of a FUSE daemon is loaded before the mount.
+    daemons = ()
+    mount_options = "noatime"
 
-    def __init__(self, options, work):
+    def __init__(self, options, work, name=None):
         self.options, self.work, self.new_bytes = options, work, 0
-        self.dir, self.image = work / "mnt", work / f"{self.name}.img"
-        self.helper, self.anchor = work / "helper", self.dir / "anchor"
+        self.name, self.image_bytes = name or self.kind, IMAGE_BYTES
+        self.dir, self.image = work / "mnt", work / f"{self.kind}.img"
+        self.anchor = self.dir / "anchor"
 
     def begin(self):
-        """Makes an empty one and mounts it. The anchor is there for fsync, see settle()."""
+        """Makes an empty file system and mounts it. The anchor is a file for fsync (see settle)."""
         self.make()
         self.new_bytes = self.disk_bytes()
         self.mount()
         call("touch", self.anchor)
 
     def mount(self):
+        load(*self.daemons)
         self.do_mount()
         if not is_mounted(self.dir):
             raise Failure(f"{self.name}: nothing is mounted")
 
     def unmount(self):
+        """Returns when the loop device is detached or the daemon has ended."""
         call("umount", self.dir)
         self.wait_for_end()
 
-    def cold(self):
-        """Forgets everything that was cached, and says how long it took until all was in the image."""
-        start = time.monotonic()
-        self.unmount()
+    def sync_image(self):
         if self.has_image:
             with open(self.image, "rb") as image:
                 os.fsync(image.fileno())
+
+    def cold(self):
+        """Empties all caches. Returns the seconds of unmount and write-back of the image."""
+        start = time.monotonic()
+        self.unmount()
+        self.sync_image()
         seconds = time.monotonic() - start
-        Path("/proc/sys/vm/drop_caches").write_text("3\n")
+        drop_caches()
         self.mount()
         return seconds
 
     def settle(self):
-        call(self.helper, "settle", self.dir, self.anchor)
+        call(self.work / "helper", "settle", self.dir, self.anchor)
 
     def disk_bytes(self):
-        """What the image takes of the disk, all of which is written back when nothing is mounted."""
+        """Disk space of the image. It is exact while nothing is mounted."""
         return self.image.stat().st_blocks * 512 if self.has_image else 0
 
     def end(self):
-        """Unmounts, has the image checked, and removes it. Returns the bytes by which it has grown."""
+        """Unmounts, checks the image with its own checker, and removes it. Returns how much it has grown."""
         self.unmount()
         grown = self.disk_bytes() - self.new_bytes
         self.check()
@@ -78,7 +98,7 @@ class FileSystem:
         self.image.unlink(missing_ok=True)
 
     def clean_up(self):
-        """After whatever has happened. Who waits for a daemon that does not answer gets errors from umount --force."""
+        """Unmounts and removes whatever is left. umount --force ends requests that a hanging daemon does not answer."""
         try:
             if is_mounted(self.dir):
                 with contextlib.suppress(Failure):
@@ -93,10 +113,11 @@ class FileSystem:
         pass
 
 
-class Kernel(FileSystem):
-    """One of the kernel's, in an image on a loop device."""
+class Kernel(System):
+    """A kernel file system in an image on a loop device."""
 
     clones = ("cp", "-r", "--reflink=auto")
+    mount_options = "loop,noatime"
 
     def version(self):
         printed = subprocess.run([self.maker[0], "-V"], env=ENVIRONMENT, capture_output=True, text=True, check=True)
@@ -104,11 +125,11 @@ class Kernel(FileSystem):
 
     def make(self):
         with open(self.image, "xb") as image:
-            image.truncate(self.options.image_bytes)
+            image.truncate(self.image_bytes)
         call(*self.maker, self.image)
 
     def do_mount(self):
-        call("mount", "-t", self.name, "-o", "loop,noatime", self.image, self.dir)
+        call("mount", "-t", self.kind, "-o", self.mount_options, self.image, self.dir)
 
     def loops(self):
         return call("losetup", "--noheadings", "--output", "NAME", "--associated", self.image).split()
@@ -126,34 +147,40 @@ class Kernel(FileSystem):
 
 
 class Ext4(Kernel):
-    name = "ext4"
+    kind = "ext4"
     programs = ("mkfs.ext4", "e2fsck", "losetup")
-    # Otherwise the kernel goes on with that in the background, while something is measured.
+    # Lazy initialisation would run in the background of the measurements.
     maker = ("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0")
     checker = ("e2fsck", "-fn")
 
 
 class Xfs(Kernel):
-    name = "xfs"
+    kind = "xfs"
     programs = ("mkfs.xfs", "xfs_repair", "losetup")
     maker = ("mkfs.xfs", "-q")
     checker = ("xfs_repair", "-n")
 
 
 class Btrfs(Kernel):
-    name = "btrfs"
+    kind = "btrfs"
     programs = ("mkfs.btrfs", "btrfs", "losetup")
     maker = ("mkfs.btrfs", "-q")
-    checker = ("btrfs", "check", "-q")
+    # No -q: btrfs-progs 6.2 prints its usage for it, and ends with 0.
+    checker = ("btrfs", "check")
 
 
-class Betr(FileSystem):
-    name = "betr"
-    programs = ()
+class Betr(System):
+    """A betr image in a FUSE mount. `zones` is the argument of mkfs --zone-size, if it is not the default."""
 
-    def __init__(self, options, work):
-        super().__init__(options, work)
+    kind = "betr"
+    # The cache of 256 MiB is the default of betr mount.
+    mount_options = "noatime,cache=256M"
+
+    def __init__(self, options, work, name=None, zones=None):
+        super().__init__(options, work, name)
         self.betr = options.betr
+        self.daemons = (options.betr,)
+        self.mkfs_options = ("--zone-size", zones) if zones else ()
 
     @property
     def clones(self):
@@ -163,13 +190,13 @@ class Betr(FileSystem):
         return call(self.betr, "--version").strip()
 
     def make(self):
-        call(self.betr, "mkfs", "-q", self.image, self.options.image_bytes)
+        call(self.betr, "mkfs", "-q", *self.mkfs_options, self.image, self.image_bytes)
 
     def do_mount(self):
-        call(self.betr, "mount", self.image, self.dir)
+        call(self.betr, "mount", "-o", self.mount_options, self.image, self.dir)
 
     def is_free(self):
-        """Whether the daemon has ended: as long as it works it holds a lock on the image."""
+        """Whether the daemon has ended. It locks the image while it runs."""
         with open(self.image, "rb") as image:
             try:
                 fcntl.flock(image, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -184,7 +211,7 @@ class Betr(FileSystem):
         call(self.betr, "fsck", "-fn", self.image)
 
     def release(self):
-        """Ends a daemon that does not end by itself: nothing else has this image open."""
+        """Kills a daemon that does not end: no other program has this image open."""
         try:
             wait_until(lambda: not self.image.exists() or self.is_free(), "the end of the daemon", 30)
         except Failure:
@@ -194,14 +221,17 @@ class Betr(FileSystem):
                         os.kill(int(link.split("/")[2]), signal.SIGKILL)
 
 
-class Bindfs(FileSystem):
-    name = "bindfs"
-    programs = ("bindfs",)
+class Bindfs(System):
+    """A pass-through to tmpfs: the cost of FUSE alone."""
+
+    kind = "bindfs"
+    programs = daemons = ("bindfs",)
     clones = ("cp", "-r")
     has_image = False
+    mount_options = "multithreaded, over tmpfs with noatime"
 
-    def __init__(self, options, work):
-        super().__init__(options, work)
+    def __init__(self, options, work, name=None):
+        super().__init__(options, work, name)
         self.below, self.daemon = work / "tmpfs", None
 
     def version(self):
@@ -212,13 +242,12 @@ class Bindfs(FileSystem):
 
     def make(self):
         self.below.mkdir(exist_ok=True)
-        size = self.options.image_bytes
-        call("mount", "-t", "tmpfs", "-o", f"noatime,nr_inodes=0,size={size}", "tmpfs", self.below)
+        call("mount", "-t", "tmpfs", "-o", f"noatime,nr_inodes=0,size={self.image_bytes}", "tmpfs", self.below)
 
     def do_mount(self):
-        # FUSE 2, with which Debian has it, writes single pages if it is not told otherwise; FUSE 3 never does.
+        # FUSE 2, as in Debian, writes single pages unless told otherwise; FUSE 3 has no such option.
         big = ["-o", "big_writes"] if self.fuse().startswith("2.") else []
-        # In the foreground, where it can be waited for.
+        # In the foreground, as a child that can be waited for.
         self.daemon = subprocess.Popen(
             ["bindfs", "-f", "--multithreaded", *big, str(self.below), str(self.dir)],
             env=ENVIRONMENT, stdin=subprocess.DEVNULL, start_new_session=True,
@@ -238,4 +267,4 @@ class Bindfs(FileSystem):
             self.daemon.wait(30)
 
 
-FILE_SYSTEMS = {kind.name: kind for kind in (Ext4, Xfs, Btrfs, Betr, Bindfs)}
+SYSTEMS = {kind.kind: kind for kind in (Betr, Ext4, Xfs, Btrfs, Bindfs)}

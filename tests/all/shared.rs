@@ -10,7 +10,7 @@ use betr_core::error::Blame;
 use betr_core::format::FileType;
 use betr_core::fs::{Attributes, Fs, New, Object, Shared, Unlink};
 use betr_core::ids::Time;
-use betr_tests::{Gate, Keeper, formatted, tight, tiny};
+use betr_tests::{Gate, Keeper, Random, formatted, made, tight, tiny};
 use bytes::Bytes;
 
 #[test]
@@ -146,4 +146,57 @@ fn a_removal_that_fails_is_told() {
     assert_eq!(name, b"another");
     assert!(error.to_string().contains("no such"), "{error}");
     assert!(shared.take_unlink_failure().is_none());
+}
+
+/// A full volume with a file.
+fn full() -> (Shared, Object, Object) {
+    let mut fs = made(Arc::new(MemoryDevice::new(4 << 20)), tiny());
+    let root = fs.root().unwrap();
+    let new = || New::of(FileType::Regular, Attributes::at(Time::default()));
+    let file = fs.make(&root, b"file", new()).unwrap();
+    let mut random = Random::new(1);
+    fs.write(&file, 0, &Bytes::from(random.bytes(256 << 10))).unwrap();
+    let filler = fs.make(&root, b"filler", new()).unwrap();
+    let mut at = 0;
+    for size in [1 << 16, 1 << 14, 1 << 12, 1 << 10] {
+        while fs.write(&filler, at, &Bytes::from(random.bytes(size))).is_ok() {
+            at += size as u64;
+        }
+    }
+    (Shared::new(fs), root, file)
+}
+
+/// Where there is no room for an orphan, a removal waits longer for the end of a use. If that does not come, the name is
+/// there again.
+#[test]
+fn a_removal_from_a_full_volume_waits_for_the_end_of_a_use() {
+    for ends in [true, false] {
+        let (shared, root, file) = full();
+        unlink_later(&shared, &root, b"file");
+        let ino = file.ino();
+        let kept = thread::scope(|scope| {
+            let user = scope.spawn(|| {
+                // Longer than a removal waits for what may become an orphan.
+                thread::sleep(Duration::from_millis(50));
+                if ends {
+                    drop(file);
+                    shared.settle();
+                    return None;
+                }
+                Some(file)
+            });
+            let found = shared.read(|fs| fs.find(&root, b"file")).unwrap();
+            assert_eq!(found.is_some(), !ends);
+            user.join().unwrap()
+        });
+        assert!(!shared.waits_for(ino));
+        assert_eq!(shared.read(Fs::count_orphans).unwrap(), 0);
+        let failed = shared.take_unlink_failure();
+        assert_eq!(failed.map(|(name, _)| name), kept.as_ref().map(|_| b"file".to_vec()));
+        if let Some(file) = kept {
+            assert_eq!(shared.read(|fs| fs.read(&file, 0, 10)).unwrap().len(), 10);
+        }
+        // All that was taken by the file can be used again.
+        shared.change(|fs| fs.unlink(&root, b"filler")).unwrap();
+    }
 }

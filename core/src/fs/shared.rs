@@ -25,6 +25,8 @@ use crate::volume::{Due, HoldChange, Pruned};
 /// How long a removal that was put off waits for [`Shared::settle`] before it takes the object to be in use: 500
 /// microseconds. The kernel's FORGET is read before the next request, by another thread, which may be a little later.
 const USE_ENDS: Duration = Duration::from_micros(500);
+/// If there is no room for what is taken to be in use, the wait is 1 second: on a busy machine FORGET comes late.
+const ROOM_COMES: Duration = Duration::from_secs(1);
 
 /// A file system for several threads.
 pub struct Shared {
@@ -96,7 +98,9 @@ impl Shared {
     /// Carries out a removal that has been put off, at once: the object is no longer in use, or it was put off long ago.
     pub fn settle(&self) {
         if self.waiting.is_some.load(Ordering::Relaxed) {
-            RwLockWriteGuard::unlock_fair(self.lock_settled_now());
+            let mut fs = self.fs.write();
+            self.carry_out(&mut fs, false);
+            RwLockWriteGuard::unlock_fair(fs);
         }
     }
 
@@ -201,34 +205,56 @@ impl Shared {
         done
     }
 
-    /// Locks the file system exclusively, with nothing put off.
+    /// Locks the file system exclusively, with nothing put off. This needs no writer lock: a sync or checkpoint that waits for
+    /// the device has found nothing put off, and nothing is while its thread holds the writer lock.
     fn lock_settled(&self) -> RwLockWriteGuard<'_, Fs> {
-        if self.waiting.is_some.load(Ordering::Relaxed) {
-            let mut unlink = self.waiting.unlink.lock();
-            if unlink.is_some() {
-                self.waiting.carried_out.wait_for(&mut unlink, USE_ENDS);
-            }
+        self.waiting.wait_for_end_of_use(USE_ENDS);
+        let mut fs = self.fs.write();
+        if !self.carry_out(&mut fs, false) {
+            drop(fs);
+            self.waiting.wait_for_end_of_use(ROOM_COMES);
+            fs = self.fs.write();
+            self.carry_out(&mut fs, true);
         }
-        self.lock_settled_now()
+        fs
     }
 
-    /// As [`Shared::lock_settled`], without waiting for the end of a use. This needs no writer lock: a sync or checkpoint that waits
-    /// for the device has found nothing put off, and nothing is while its thread holds the writer lock.
-    fn lock_settled_now(&self) -> RwLockWriteGuard<'_, Fs> {
-        let mut fs = self.fs.write();
+    /// Carries out a removal that has been put off. Returns `false` if there is no room to keep an object that is in use, so
+    /// that the removal is still put off; the `last` try fails instead.
+    fn carry_out(&self, fs: &mut Fs, last: bool) -> bool {
         if !self.waiting.is_some.swap(false, Ordering::Relaxed) {
-            return fs;
+            return true;
         }
         let waiting = self.waiting.unlink.lock().take();
-        if let Some(Unlink { directory, name, object }) = waiting {
-            let changing = self.poison.changing();
-            drop(object);
-            if let Err(error) = fs.unlink(&directory, &name) {
-                *self.waiting.failed.lock() = Some((name, error));
-            }
-            drop(changing);
+        let Some(Unlink { directory, name, object }) = waiting else { return true };
+        let changing = self.poison.changing();
+        drop(object);
+        let done = self.poison.check_reads().and_then(|()| fs.unlink(&directory, &name));
+        let again = match &done {
+            Err(Error::NoSpace { .. }) if !last => fs.lookup(&directory, &name).ok(),
+            _ => None,
+        };
+        drop(changing);
+        if let Some(object) = again {
+            self.unlink_later(Unlink { directory, name, object });
+            return false;
+        }
+        if let Err(error) = done {
+            *self.waiting.failed.lock() = Some((name, error));
         }
         self.waiting.carried_out.notify_all();
-        fs
+        true
+    }
+}
+
+impl Waiting {
+    /// Waits until what has been put off is carried out, but only so long.
+    fn wait_for_end_of_use(&self, limit: Duration) {
+        if self.is_some.load(Ordering::Relaxed) {
+            let mut unlink = self.unlink.lock();
+            if unlink.is_some() {
+                self.carried_out.wait_for(&mut unlink, limit);
+            }
+        }
     }
 }

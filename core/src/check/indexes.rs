@@ -7,12 +7,12 @@ use bytes::Bytes;
 
 use super::leaf::EntrySink;
 use super::nodes::{Nodes, Pass};
-use super::schema::{Entry, NextLeaf, Source, Stored};
+use super::schema::{Entry, Files, NextLeaf, Source, Stored};
 use crate::error::Result;
 use crate::format::{Action, Key};
 use crate::ids::*;
 use crate::store::Store;
-use crate::tree::{lay_over, pending};
+use crate::tree::{Sum, lay_over, pending};
 
 /// Passes on the entries of leaves that verify; none of others.
 pub(super) struct Checked<'c, 'e> {
@@ -65,9 +65,14 @@ impl Source for Checked<'_, '_> {
     }
 
     fn data(&self, store: &Store, leaf: NextLeaf) -> Result<Vec<Stored>> {
+        let pending = pending(store, TreeId::Data, &leaf.bounds)?;
+        if pending.is_empty() {
+            let mut files = Files::default();
+            self.check(leaf.id, &mut |key, _, len| files.add(&key, len));
+            return Ok(files.into_stored(&leaf.bounds));
+        }
         let mut stored = Vec::new();
         self.check(leaf.id, &mut |key, _, len| stored.push((key, len)));
-        let pending = pending(store, TreeId::Data, &leaf.bounds)?;
         let after = |action: &Action, len: Option<&usize>| action.apply_len(len.copied());
         let keys = lay_over(stored, &pending, after).into_iter();
         Ok(keys.map(|(key, len)| Stored::Block(key, len)).collect())

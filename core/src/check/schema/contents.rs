@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::super::{Code, Finding};
-use super::entries::Shown;
+use super::entries::{Shown, Stored};
 use crate::error::{Place, Result};
 use crate::format::limits::{FILE_BLOCK, FILE_MAX};
 use crate::format::{Bounds, Key, Lens, data_key, parse_data_key, prefix_end};
@@ -72,7 +72,7 @@ pub(super) struct Stray {
     pub size: u64,
 }
 
-/// The end and number of blocks in a data zone, or in a part of the index that is seen through a lens.
+/// The end and number of blocks in a data zone, or in a part of the index.
 #[derive(Clone, Default)]
 pub(in crate::check) struct Blocks {
     end: u64,
@@ -141,12 +141,23 @@ impl Sum for Blocks {
 
 /// Blocks by file, in the order of their keys.
 #[derive(Clone, Default)]
-pub(super) struct Files(Vec<(Key, Blocks)>);
+pub(in crate::check) struct Files(Vec<(Key, Blocks)>);
 
 impl Files {
-    /// The prefixes of files, or keys that are of none, and their blocks.
-    pub(super) fn into_iter(self) -> impl Iterator<Item = (Key, Blocks)> {
-        self.0.into_iter()
+    /// The blocks of each file, or keys that are of none, in a leaf with these bounds that is seen through a lens.
+    pub(super) fn into_parts(self, bounds: &Bounds) -> Vec<Stored> {
+        let part = |(prefix, blocks)| Stored::Part(prefix, Box::new((blocks, bounds.clone())));
+        self.0.into_iter().map(part).collect()
+    }
+
+    /// The same of a leaf as it is, files with data zones included.
+    pub(in crate::check) fn into_stored(self, bounds: &Bounds) -> Vec<Stored> {
+        let stored = |(prefix, blocks): (Key, Blocks)| match zone_of(&prefix) {
+            // Nothing of it is seen through a lens, so it can be scanned.
+            Some(_) => Stored::OfZone(prefix, Box::new(Blocks { keys: None, ..blocks })),
+            None => Stored::Part(prefix, Box::new((blocks, bounds.clone()))),
+        };
+        self.0.into_iter().map(stored).collect()
     }
 
     fn of(&mut self, prefix: &[u8]) -> &mut Blocks {

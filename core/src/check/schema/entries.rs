@@ -57,9 +57,9 @@ impl Source for Scanned {
 pub(in crate::check) enum Stored {
     /// A key, and the length of its value.
     Block(Key, usize),
-    /// Blocks of a file with a data zone that are seen through a lens, from this key on.
-    Shown(Key, Box<Blocks>),
-    /// Blocks of the file with this key that are seen through a lens, in a leaf with these bounds.
+    /// Blocks of a file with a data zone, which this key names: of a leaf, or seen through a lens.
+    OfZone(Key, Box<Blocks>),
+    /// Blocks of the file with this key, in a leaf with these bounds.
     Part(Key, Box<(Blocks, Bounds)>),
 }
 
@@ -67,7 +67,7 @@ impl Stored {
     /// Its first key.
     pub(super) fn key(&self) -> &Key {
         match self {
-            Stored::Block(key, _) | Stored::Shown(key, _) | Stored::Part(key, _) => key,
+            Stored::Block(key, _) | Stored::OfZone(key, _) | Stored::Part(key, _) => key,
         }
     }
 }
@@ -124,9 +124,7 @@ impl Shown {
             return self.part(store, leaf.bounds);
         }
         let bounds = leaf.bounds;
-        let files = self.files.of_leaf(store, &bounds)?.into_iter();
-        let part = |(prefix, blocks)| Stored::Part(prefix, Box::new((blocks, bounds.clone())));
-        let parts: Vec<Stored> = files.map(part).collect();
+        let parts = self.files.of_leaf(store, &bounds)?.into_parts(&bounds);
         self.count(TreeId::Data, &bounds.lo, parts.len()).map(|()| parts)
     }
 
@@ -177,7 +175,7 @@ impl Shown {
     fn part(&self, store: &Store, bounds: Bounds) -> Result<Vec<Stored>> {
         let blocks = self.sums.of_shown(store, &bounds)?;
         if blocks.are_of_one_file(&bounds) {
-            return Ok(vec![Stored::Shown(bounds.lo, Box::new(blocks))]);
+            return Ok(vec![Stored::OfZone(bounds.lo, Box::new(blocks))]);
         }
         let keys = self.keys(store, &bounds, blocks.count())?.into_iter();
         Ok(keys.map(|(key, len)| Stored::Block(key, len)).collect())

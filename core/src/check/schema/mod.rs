@@ -11,6 +11,7 @@ mod zones;
 use std::collections::{BTreeMap, HashMap};
 use std::thread;
 
+pub(super) use self::contents::Files;
 use self::contents::{Contents, Stated, Stray};
 pub(super) use self::entries::{Brief, Entry, Said, Scanned, Source, Stored};
 use self::entries::{Kept, Shown};
@@ -257,7 +258,7 @@ impl<'s> Schema<'s> {
             }
             match &stored {
                 Stored::Block(key, len) => self.contents.add_value(key, *len),
-                Stored::Shown(first, blocks) => self.contents.add_blocks(first, blocks),
+                Stored::OfZone(first, blocks) => self.contents.add_blocks(first, blocks),
                 Stored::Part(prefix, part) => {
                     let (blocks, bounds) = &**part;
                     if !self.contents.add_part(prefix, blocks) {

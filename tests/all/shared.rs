@@ -78,7 +78,7 @@ fn with_files<const N: usize>(names: [&str; N]) -> (Shared, Object, [Object; N])
 fn unlink_later(shared: &Shared, directory: &Object, name: &[u8]) {
     let put_off = |fs: &mut Fs| {
         let (directory, object) = (directory.clone(), fs.lookup(directory, name)?);
-        shared.unlink_later(Unlink { directory, name: name.to_vec(), object });
+        shared.unlink_later(Unlink { directory, name: name.to_vec(), object, in_use: true });
         Ok(())
     };
     shared.change(put_off).unwrap();
@@ -95,14 +95,13 @@ fn a_removal_that_is_put_off_comes_before_all_that_could_tell() {
         for (number, name) in names.into_iter().enumerate() {
             let file = files[number].take().unwrap();
             unlink_later(&shared, &root, name.as_bytes());
-            assert!(shared.waits_for(file.ino()));
             // Contents tell nothing.
             let read = || shared.read_contents(|fs| fs.read(&file, 0, 10)).unwrap();
             assert_eq!(read(), name.as_bytes());
-            assert!(shared.waits_for(file.ino()));
             let kept = used.then(|| file.clone());
             let ino = file.ino();
             drop(file);
+            assert!(used || shared.end_use(ino));
             match name {
                 "read" => assert!(shared.read(|fs| fs.lookup(&root, b"read").map(drop)).is_err()),
                 "listed" => {
@@ -116,7 +115,7 @@ fn a_removal_that_is_put_off_comes_before_all_that_could_tell() {
                 "synced" => shared.sync().unwrap(),
                 _ => shared.settle(),
             }
-            assert!(!shared.waits_for(ino), "{name}");
+            assert!(!shared.end_use(ino), "{name}");
             if let Some(file) = &kept {
                 let read = shared.read(|fs| fs.read(file, 0, 10)).unwrap();
                 assert_eq!((read, file.inode().links), (name.as_bytes().to_vec(), 0));
@@ -139,7 +138,8 @@ fn a_removal_that_fails_is_told() {
     unlink_later(&shared, &root, b"file");
     // In place of an error of the image.
     let [file] = files;
-    let stale = Unlink { directory: root.clone(), name: b"another".to_vec(), object: file };
+    let (directory, name) = (root.clone(), b"another".to_vec());
+    let stale = Unlink { directory, name, object: file, in_use: false };
     shared.unlink_later(stale);
     assert_eq!(shared.read(|fs| fs.list(&root)).unwrap().len(), 1);
     let (name, error) = shared.take_unlink_failure().unwrap();
@@ -180,6 +180,7 @@ fn a_removal_from_a_full_volume_waits_for_the_end_of_a_use() {
                 thread::sleep(Duration::from_millis(50));
                 if ends {
                     drop(file);
+                    assert!(shared.end_use(ino));
                     shared.settle();
                     return None;
                 }
@@ -189,7 +190,7 @@ fn a_removal_from_a_full_volume_waits_for_the_end_of_a_use() {
             assert_eq!(found.is_some(), !ends);
             user.join().unwrap()
         });
-        assert!(!shared.waits_for(ino));
+        assert!(!shared.end_use(ino));
         assert_eq!(shared.read(Fs::count_orphans).unwrap(), 0);
         let failed = shared.take_unlink_failure();
         assert_eq!(failed.map(|(name, _)| name), kept.as_ref().map(|_| b"file".to_vec()));

@@ -42,7 +42,8 @@ struct Waiting {
     /// Whether there is one. It is changed under the exclusive lock only.
     is_some: AtomicBool,
     unlink: Mutex<Option<Unlink>>,
-    carried_out: Condvar,
+    /// The removal is carried out, or its object is not in use any more.
+    changed: Condvar,
     /// What has become of the last one that failed.
     failed: Mutex<Option<(Vec<u8>, Error)>>,
 }
@@ -55,6 +56,8 @@ pub struct Unlink {
     pub name: Vec<u8>,
     /// Its object. Until the removal is carried out, this handle keeps it from being a new one.
     pub object: Object,
+    /// Whether it may be in use.
+    pub in_use: bool,
 }
 
 impl Shared {
@@ -89,10 +92,20 @@ impl Shared {
         self.waiting.is_some.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a removal that has been put off is of the last name of an object.
-    pub fn waits_for(&self, ino: Ino) -> bool {
-        self.waiting.is_some.load(Ordering::Relaxed)
-            && self.waiting.unlink.lock().as_ref().is_some_and(|unlink| unlink.object.ino() == ino)
+    /// Says that an object is no longer in use. Returns whether a removal of its last name has been put off, which can be carried
+    /// out now ([`Shared::settle`]).
+    pub fn end_use(&self, ino: Ino) -> bool {
+        if !self.waiting.is_some.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut unlink = self.waiting.unlink.lock();
+        let waits = unlink.as_mut().filter(|unlink| unlink.object.ino() == ino);
+        let found = waits.is_some_and(|unlink| {
+            unlink.in_use = false;
+            true
+        });
+        self.waiting.changed.notify_all();
+        found
     }
 
     /// Carries out a removal that has been put off, at once: the object is no longer in use, or it was put off long ago.
@@ -226,7 +239,7 @@ impl Shared {
             return true;
         }
         let waiting = self.waiting.unlink.lock().take();
-        let Some(Unlink { directory, name, object }) = waiting else { return true };
+        let Some(Unlink { directory, name, object, .. }) = waiting else { return true };
         let changing = self.poison.changing();
         drop(object);
         let done = self.poison.check_reads().and_then(|()| fs.unlink(&directory, &name));
@@ -236,25 +249,23 @@ impl Shared {
         };
         drop(changing);
         if let Some(object) = again {
-            self.unlink_later(Unlink { directory, name, object });
+            self.unlink_later(Unlink { directory, name, object, in_use: true });
             return false;
         }
         if let Err(error) = done {
             *self.waiting.failed.lock() = Some((name, error));
         }
-        self.waiting.carried_out.notify_all();
+        self.waiting.changed.notify_all();
         true
     }
 }
 
 impl Waiting {
-    /// Waits until what has been put off is carried out, but only so long.
+    /// Waits until nothing is put off, or its object is not in use any more, but only so long.
     fn wait_for_end_of_use(&self, limit: Duration) {
         if self.is_some.load(Ordering::Relaxed) {
-            let mut unlink = self.unlink.lock();
-            if unlink.is_some() {
-                self.carried_out.wait_for(&mut unlink, limit);
-            }
+            let in_use = |unlink: &mut Option<Unlink>| unlink.as_ref().is_some_and(|u| u.in_use);
+            self.changed.wait_while_for(&mut self.unlink.lock(), in_use, limit);
         }
     }
 }

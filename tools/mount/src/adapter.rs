@@ -191,7 +191,7 @@ impl Filesystem for Adapter {
 
     fn forget(&self, _: &Request, node: INodeNo, lookups: u64) {
         self.server.forget_node(node, lookups);
-        if self.server.shared.waits_for(Ino(node.0)) {
+        if self.server.shared.end_use(Ino(node.0)) {
             let server = self.server.clone();
             self.write_queue.run(move || server.shared.settle());
         }

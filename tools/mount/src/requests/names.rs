@@ -78,7 +78,7 @@ impl Server {
             if self.spares_opens() && is_last && self.inodes.knows(object.ino()) {
                 self.gives_back(object.inode().size);
                 let (directory, name) = (directory.clone(), name.to_vec());
-                self.shared.unlink_later(Unlink { directory, name, object });
+                self.shared.unlink_later(Unlink { directory, name, object, in_use: true });
                 return Ok(());
             }
             self.without(fs, &directory, name, object, |fs| fs.unlink(&directory, name))

@@ -75,13 +75,14 @@ impl Server {
             }
             drop(alone);
             if begun.elapsed() >= CLOSING {
-                if self.spares_opens() {
-                    let tops = self.inodes.tops();
-                    self.look_up_again(
-                        tops.into_iter().map(|name| OsString::from_vec(name).into()),
-                    );
+                let open = "files or directories of the mount are open";
+                if !self.spares_opens() {
+                    return Err(Error::Input(open.into()));
                 }
-                return Err(Error::Input("files or directories of the mount are open".into()));
+                let tops = self.inodes.tops();
+                self.look_up_again(tops.into_iter().map(|name| OsString::from_vec(name).into()));
+                let text = format!("{open}, or the working directory of a process");
+                return Err(Error::Input(text));
             }
             std::thread::sleep(LOOK);
         }

@@ -55,7 +55,7 @@ pub const EXIT_CODES: ExitCodes = ExitCodes {
 /// user alone, unless allow_other is given. Blocks that become free are given back to the host with
 /// each checkpoint (discard), so that fstrim(8) has nothing to do here, and is not supported.
 ///
-/// Without relatime, files are opened and closed without a request to the server, which makes reading small files twice as
+/// Without relatime and sync, files are opened and closed without a request to the server, which makes reading small files twice as
 /// fast. Then O_NOATIME says nothing new, a file can be opened for writing on a mount that an error has made read-only, where
 /// writes fail, and a rollback to a snapshot waits until nothing below the root is in use, working directories included.
 ///

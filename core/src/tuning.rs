@@ -111,6 +111,12 @@ pub(crate) const AHEAD_MAX: usize = 8;
 /// 1/4 of the cache bounds these leaves, which do not count in it until the scan comes to them.
 pub(crate) const AHEAD_SHARE: usize = 4;
 
+/// 4 streams of requests that follow one another, each with leaves read ahead. Not measured.
+pub(crate) const STREAMS: usize = 4;
+
+/// 2: the third request in a row reads ahead. Two random ones in one leaf are often in order, three seldom.
+pub(crate) const STREAM_BEGINS: usize = 2;
+
 /// 32 batches: write-back takes 1/32 of the dirty budget at a time, so that four are in flight ([`FLIGHTS_SHARE`]). With 16, two
 /// together exceeded the limit, so each was waited for before the next one: building an image of 2 GiB took 2.2 s instead of
 /// 1.7.

@@ -7,13 +7,13 @@ use betr_core::check::{CheckOptions, check};
 use betr_core::device::{Device, FileDevice, MemoryDevice};
 use betr_core::disk::IoCounts;
 use betr_core::format::{FileType, Key};
-use betr_core::fs::{Attributes, Blocks, Fs, New, Object, Walk};
+use betr_core::fs::{Attributes, Fs, New, Object};
 use betr_core::ids::{BLOCK_SIZE, Height, NodeId, Time, TreeId};
 use betr_core::kv::{Batch, Kv, KvOptions};
 use betr_core::node::Node;
 use betr_core::store::{CacheBudget, Geometry};
 use betr_core::tree::KeyScan;
-use betr_core::volume::{CreateOptions, Mode, OpenOptions, Volume};
+use betr_core::volume::{Mode, OpenOptions, Volume};
 use betr_lab::explore::devices::{Event, FaultyDevice, RecordingDevice};
 use betr_tests::{Random, clock, made, nonces, rounds, since, tight, tiny};
 use bytes::Bytes;
@@ -497,67 +497,6 @@ fn what_is_left_of_many_keys_is_a_shallow_tree() {
     );
     assert!(most > height && height.0 <= small.0 + 1, "{most:?}, {height:?}, {small:?}");
     assert!(after.leaves <= 2 * never.leaves, "{after:?}, {never:?}");
-}
-
-/// Files in the order of a walk are read leaf by leaf, however small they are: two requests for each leaf.
-#[test]
-fn small_files_in_order_are_read_leaf_by_leaf() {
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
-    let options = CreateOptions {
-        geometry: Geometry::new(1 << 20, 4096),
-        ..CreateOptions::new(*b"test volume uuid", device.len(), nonces(1))
-    };
-    let at = Attributes::at(Time::default());
-    let volume = Volume::create(device.clone(), options).unwrap();
-    let mut fs = Fs::format(volume, clock(0), at).unwrap();
-    let root = fs.root().unwrap();
-    let mut above = root;
-    for number in 0..2000 {
-        // Directories in one another, with 100 files each.
-        if number % 100 == 0 {
-            let name = format!("dir {number}");
-            above = fs.make(&above, name.as_bytes(), New::of(FileType::Directory, at)).unwrap();
-        }
-        let name = format!("file {number:04}");
-        let file = fs.make(&above, name.as_bytes(), New::of(FileType::Regular, at)).unwrap();
-        fs.write(&file, 0, &Bytes::from(Random::new(number).bytes(3000))).unwrap();
-    }
-    fs.checkpoint().unwrap();
-    drop((above, fs));
-
-    let options = OpenOptions {
-        cache: CacheBudget::of(4 << 20),
-        ..OpenOptions::new(Mode::ReadOnly, nonces(2))
-    };
-    let fs = Fs::open(Volume::open(device, options).unwrap().0, clock(0));
-    let store = fs.volume().store();
-    let entries = (1..store.next_node().0).filter_map(|id| store.table.get(NodeId(id)).unwrap());
-    let leaves = entries.filter(|entry| entry.height == Height(0)).count() as u64;
-    let before = fs.volume().io_counts();
-    let mut walk = Walk::new(fs.root().unwrap());
-    while walk.next_object(&fs).unwrap().is_some() {}
-    let walked = since(&fs, before).reads;
-    let before = fs.volume().io_counts();
-    let mut walk = Walk::new(fs.root().unwrap());
-    let (mut blocks, mut number): (Option<Blocks>, u64) = (None, 0);
-    while let Some((_, object)) = walk.next_object(&fs).unwrap() {
-        if object.kind() != FileType::Regular {
-            continue;
-        }
-        let mut all = match blocks.take() {
-            Some(before) => fs.blocks_after(before, &object),
-            None => fs.blocks(&object),
-        };
-        let (at, block) = fs.next_block(&mut all).unwrap().unwrap();
-        assert_eq!((at, &block[..]), (0, &Random::new(number).bytes(3000)[..]));
-        assert!(fs.next_block(&mut all).unwrap().is_none());
-        number += 1;
-        blocks = Some(all);
-    }
-    assert_eq!(number, 2000);
-    let reads = since(&fs, before).reads;
-    println!("{reads} reads for {leaves} leaves, {walked} of a walk alone");
-    assert!(leaves > 40 && reads <= walked + 2 * leaves, "{reads} reads for {leaves} leaves");
 }
 
 /// Long values are stored apart from keys. A lookup reads a head, a key section and a chunk; a scan of keys reads only

@@ -39,6 +39,7 @@ mod replays;
 mod reproduced;
 mod rot;
 mod shared;
+mod streams;
 mod sweeps;
 mod tidy;
 mod timing;

@@ -53,6 +53,29 @@ pub fn data_prefix(object: &Object) -> Vec<u8> {
     }
 }
 
+/// The end of the data keys of the zone that a data prefix without a data zone lies in.
+fn end_of_zone(prefix: &[u8]) -> Option<Key> {
+    MetaKey::beginning(prefix).map(|place| zone_range(place.zone()).1)
+}
+
+/// The offset and bytes of an entry of the data index, which must be a block of the file with this prefix and size.
+fn block_at((key, value): (Key, Bytes), prefix: &[u8], size: u64) -> Result<(u64, Bytes)> {
+    let block = match parse_data_key(&key) {
+        Some((own, block)) if *own == *prefix => block,
+        _ => u64::MAX,
+    };
+    let at = block.checked_mul(BLOCK).filter(|at| *at < size);
+    match at {
+        Some(at) if value.len() as u64 <= BLOCK.min(size - at) => Ok((at, value)),
+        _ => {
+            let expected = format!("blocks within {size} bytes");
+            let found = format!("block {block} of {} bytes", value.len());
+            let fault = Fault::mismatch("data index", expected, found);
+            Err(Error::corrupt(Place::Key(TreeId::Data, key.to_vec()), fault))
+        }
+    }
+}
+
 /// The message that removes a file's blocks from `first` on.
 pub(super) fn delete_blocks(object: &Object, first: u64) -> RecordMessage {
     let prefix = data_prefix(object);
@@ -67,9 +90,13 @@ impl Fs {
         if offset >= end {
             return Ok(Vec::new());
         }
+        let prefix = data_prefix(object);
+        let [lo, hi] = [offset / BLOCK, end.div_ceil(BLOCK)].map(|block| data_key(&prefix, block));
+        let beyond = || end_of_zone(&prefix).unwrap_or_else(|| data_key(&prefix, u64::MAX));
+        let mut scan = self.contents.scan(lo, hi, beyond, true);
         let mut bytes = vec![0; (end - offset) as usize];
-        let mut blocks = self.blocks_within(object, offset / BLOCK, end.div_ceil(BLOCK));
-        while let Some((at, value)) = self.next_block(&mut blocks)? {
+        while let Some(entry) = self.volume.advance(&mut scan)? {
+            let (at, value) = block_at(entry, &prefix, size)?;
             let from = at.max(offset);
             let to = (at + value.len() as u64).min(end);
             if from < to {
@@ -90,9 +117,9 @@ impl Fs {
     pub fn blocks_after(&self, before: Blocks, object: &Object) -> Blocks {
         let prefix = data_prefix(object);
         let [lo, hi] = [0, u64::MAX].map(|block| data_key(&prefix, block));
-        let beyond = MetaKey::beginning(&prefix).map(|place| zone_range(place.zone()).1);
+        let beyond = end_of_zone(&prefix).unwrap_or_else(|| hi.clone());
         let mut scan = before.scan;
-        scan.go_to(lo, hi.clone(), beyond.unwrap_or(hi));
+        scan.go_to(lo, hi, Some(beyond));
         Blocks { prefix, scan, size: object.inode().size }
     }
 
@@ -172,20 +199,9 @@ impl Fs {
 
     /// The next stored block: its offset in the file, and its bytes.
     pub fn next_block(&self, blocks: &mut Blocks) -> Result<Option<(u64, Bytes)>> {
-        let Some((key, value)) = self.volume.advance(&mut blocks.scan)? else { return Ok(None) };
-        let corrupt = |fault| Error::corrupt(Place::Key(TreeId::Data, key.to_vec()), fault);
-        let block = match parse_data_key(&key) {
-            Some((prefix, block)) if *prefix == *blocks.prefix => block,
-            _ => u64::MAX,
-        };
-        let at = block.checked_mul(BLOCK).filter(|at| *at < blocks.size);
-        match at {
-            Some(at) if value.len() as u64 <= BLOCK.min(blocks.size - at) => Ok(Some((at, value))),
-            _ => {
-                let expected = format!("blocks within {} bytes", blocks.size);
-                let found = format!("block {block} of {} bytes", value.len());
-                Err(corrupt(Fault::mismatch("data index", expected, found)))
-            }
+        match self.volume.advance(&mut blocks.scan)? {
+            Some(entry) => block_at(entry, &blocks.prefix, blocks.size).map(Some),
+            None => Ok(None),
         }
     }
 

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use crate::error::{Error, Place, Refusal, Result};
 use crate::format::*;
 use crate::ids::*;
-use crate::tree::Scan;
+use crate::tree::{Request, Streams};
 use crate::volume::{Checkpoint, HoldChange, Pruned, Volume};
 
 pub use crate::format::limits::{FIRST_INO, FIRST_ZONE};
@@ -85,6 +85,10 @@ pub struct Fs {
     changes: u64,
     /// Transactions since the last [`Fs::take_trail`]; `None` if they are not recorded.
     trail: Option<Vec<(Op, Msn)>>,
+    /// Reads of contents.
+    contents: Streams,
+    /// Listings of directories.
+    listings: Streams,
 }
 
 /// An entry of a directory.
@@ -105,11 +109,18 @@ pub struct DirEntry {
 /// are listed once.
 pub struct Listing {
     directory: Object,
-    scan: Option<Scan>,
+    rest: Rest,
     lineage: Lineage,
     seen: u64,
     /// The last name listed.
     after: Option<Vec<u8>>,
+}
+
+/// What is left of a listing, as of the state when it was read last.
+enum Rest {
+    Unread,
+    Reading(Request),
+    Nothing,
 }
 
 impl Fs {
@@ -143,6 +154,8 @@ impl Fs {
             stuck: Vec::new(),
             changes: 0,
             trail: None,
+            contents: Streams::new(TreeId::Data),
+            listings: Streams::new(TreeId::Metadata),
         }
     }
 
@@ -316,25 +329,26 @@ impl Fs {
         }
         let after = after.map(<[u8]>::to_vec);
         let (directory, lineage) = (directory.clone(), Lineage::NONE);
-        Ok(Listing { directory, scan: None, lineage, seen: 0, after })
+        Ok(Listing { directory, rest: Rest::Unread, lineage, seen: 0, after })
     }
 
     /// The next entry of a listing.
     pub fn next_entry(&self, listing: &mut Listing) -> Result<Option<DirEntry>> {
-        let scan = match &mut listing.scan {
-            Some(scan) if listing.seen == self.changes => scan,
-            scan => {
-                let place = listing.directory.place();
-                let (lo, hi) = place.entry_range();
-                let lo = match &listing.after {
-                    Some(name) => place.child(name).encode().successor(),
-                    None => lo,
-                };
-                listing.seen = self.changes;
-                listing.lineage = listing.directory.lineage();
-                scan.insert(Scan::new(TreeId::Metadata, lo, Some(hi)))
+        if listing.seen != self.changes || matches!(listing.rest, Rest::Unread) {
+            let place = listing.directory.place();
+            let (mut lo, hi) = place.entry_range();
+            if let Some(name) = &listing.after {
+                lo = place.child(name).encode().successor();
             }
-        };
+            listing.seen = self.changes;
+            listing.lineage = listing.directory.lineage();
+            let beyond = || remove::zone_range(place.zone()).1;
+            match &mut listing.rest {
+                Rest::Reading(scan) => scan.go_to(lo, hi, None),
+                rest => *rest = Rest::Reading(self.listings.scan(lo, hi, beyond, false)),
+            }
+        }
+        let Rest::Reading(scan) = &mut listing.rest else { return Ok(None) };
         while let Some((key, value)) = self.volume.advance(scan)? {
             let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
             if place.is_root() || place.xattr().is_some() {
@@ -349,6 +363,7 @@ impl Fs {
             listing.after = Some(name.clone());
             return Ok(Some(DirEntry { name, kind, ino, value, directory, seen: self.changes }));
         }
+        listing.rest = Rest::Nothing;
         Ok(None)
     }
 

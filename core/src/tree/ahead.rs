@@ -69,6 +69,13 @@ impl Ahead {
         is_there
     }
 
+    /// The keys of the leaf that the scan has come to, and of those that are being read.
+    pub(super) fn reach(&self) -> Option<Bounds> {
+        let (current, _) = self.current.as_ref()?;
+        let last = self.reading.back().map_or(current, |(keys, _)| keys);
+        Some(Bounds { lo: current.lo.clone(), hi: last.hi.clone() })
+    }
+
     /// Notes that the scan has come to a leaf with these keys, and starts to read further ones. If this one was not ahead,
     /// but is the next one in order, it is read whole, and then those behind it for keys of `range`. With `reads_on` that
     /// begins where the scan comes to a leaf a second time.

@@ -149,14 +149,19 @@ impl Scan {
         Scan(Leaves::new(tree, lo, hi, false))
     }
 
-    /// Goes on with the range `[lo, hi)`, from its front. What is being read ahead stays, up to `beyond`: where ranges
-    /// follow one another, the leaves of the next ones are read ahead.
-    pub fn go_to(&mut self, lo: Key, hi: Key, beyond: Key) {
+    /// Goes on with the range `[lo, hi)`, from its front. What is being read ahead stays. With `beyond`, leaves behind the
+    /// range are read ahead up to there: ranges follow one another.
+    pub fn go_to(&mut self, lo: Key, hi: Key, beyond: Option<Key>) {
         let leaves = &mut self.0;
         leaves.rest = some(Bounds { lo, hi: Some(hi) });
-        leaves.beyond = Some(beyond);
+        leaves.beyond = beyond;
         leaves.front.ready.clear();
         leaves.back = Side::new(leaves.tree, End::Back);
+    }
+
+    /// The keys of the leaf that the scan has come to, and of those that it reads ahead.
+    pub(super) fn reach(&self) -> Option<Bounds> {
+        self.0.front.ahead.reach()
     }
 
     /// The next entry.

@@ -14,6 +14,7 @@ mod paths;
 mod prune;
 mod shape;
 mod share;
+mod streams;
 mod sums;
 
 use bytes::Bytes;
@@ -34,6 +35,7 @@ pub use explain::{Chosen, Explanation, Stop, explain};
 pub use inject::{Ordered, inject};
 pub use paths::{NODE_PATHS_MAX, Parents};
 pub(crate) use share::{Spliced, check_splice, splice};
+pub(crate) use streams::{Request, Streams};
 pub(crate) use sums::{Stretch, Sum, Sums, stretch};
 
 /// Puts an empty tree into a new store.

@@ -8,7 +8,9 @@ use betr_core::check::{CheckOptions, Code, check};
 use betr_core::device::{Device, MemoryDevice};
 use betr_core::error::Refusal;
 use betr_core::format::{FileType, ZoneSizes};
-use betr_core::fs::{Allocate, Attributes, Changes, Fs, New, Object, Over, Seek, zone_path};
+use betr_core::fs::{
+    Allocate, Attributes, Changes, Contents, Fs, New, Object, Over, Seek, zone_path,
+};
 use betr_core::ids::Time;
 use betr_core::mend::repair;
 use betr_core::store::Geometry;
@@ -136,6 +138,65 @@ fn fresh(image_bytes: u64) -> (Arc<MemoryDevice>, Fs) {
 
 fn make(fs: &mut Fs, directory: &Object, name: &[u8], kind: FileType) -> Object {
     fs.make(directory, name, New::of(kind, Attributes::at(Time::default()))).unwrap()
+}
+
+/// A file that is made with its contents is as one that is written, whatever the sizes of zones.
+#[test]
+fn a_file_is_made_with_its_contents() {
+    let at = Attributes::at(Time { secs: 7, nanos: 8 });
+    let filled = Random::new(3).bytes(70_000);
+    let cases = [(0, 0, 0), (5, 0, 5), (70_000, 0, 70_000), (90_000, 4096, 60_000), (9000, 0, 0)];
+    for zone in [0, 8192, u64::MAX] {
+        let setup = Setup { zones: ZoneSizes::of_max(zone), ..Setup::tiny(32 << 20) };
+        let device = Arc::new(MemoryDevice::new(32 << 20));
+        setup.format(device.clone(), 1).unwrap();
+        let mut fs = setup.open(device.clone(), Mode::ReadWrite, 1).unwrap().0;
+        let root = fs.root().unwrap();
+        for (number, (size, start, len)) in (0..).zip(cases) {
+            for own in [false, true] {
+                let mut bytes = filled[..len].to_vec();
+                // A block of zeros in a long file.
+                if let Some(block) = bytes.get_mut(8192..12_288) {
+                    block.fill(0);
+                }
+                let bytes = Bytes::from(bytes);
+                let name = |what: &str| format!("{what} {number} {own}").into_bytes();
+                let new = New { zone: own, ..New::of(FileType::Regular, at) };
+                let written = fs.make(&root, &name("written"), new.clone()).unwrap();
+                fs.write(&written, start, &bytes).unwrap();
+                fs.truncate(&written, size).unwrap();
+                let contents = Contents { size, start, bytes };
+                let made = fs.make(&root, &name("made"), New { contents, ..new }).unwrap();
+                let whole = |file| fs.read(file, 0, 100_000).unwrap();
+                assert_eq!((whole(&made).len() as u64, whole(&made)), (size, whole(&written)));
+                let (one, other) = (made.inode(), written.inode());
+                assert_eq!((one.modified, one.accessed), (at.modified, at.accessed));
+                assert_eq!(one.sparse, other.sparse, "{size} bytes, {len} at {start}");
+                assert_eq!(one.data_zone.is_some(), other.data_zone.is_some());
+                let stored = |file| fs.stored_bytes(file).unwrap();
+                assert_eq!(stored(&made), stored(&written));
+            }
+        }
+        let refused = |kind, size, start, len| {
+            let contents = Contents { size, start, bytes: vec![1; len].into() };
+            New { contents, ..New::of(kind, at) }
+        };
+        for new in [
+            refused(FileType::Regular, 10, 0, 11),
+            refused(FileType::Regular, 10, u64::MAX, 2),
+            refused(FileType::Directory, 10, 0, 10),
+            refused(FileType::Regular, 17 << 20, 0, 17 << 20),
+        ] {
+            assert!(matches!(fs.make(&root, b"refused", new), Err(Error::Misuse(_))));
+        }
+        let huge = refused(FileType::Regular, u64::MAX, 0, 1);
+        let failed = fs.make(&root, b"refused", huge);
+        assert!(matches!(failed, Err(Error::Refused(Refusal::TooBig))));
+        assert!(fs.find(&root, b"refused").unwrap().is_none());
+        fs.checkpoint().unwrap();
+        drop((root, fs));
+        sound(zone, &device);
+    }
 }
 
 /// No entry can be made in an open directory that was removed.

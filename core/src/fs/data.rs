@@ -232,7 +232,8 @@ impl Fs {
             return Err(Error::Misuse(format!("a write of more than {WRITE_MAX} bytes")));
         }
         self.resize(object, Op::Write, old_size.max(end), |draft| {
-            let (messages, holes) = block_messages(object, old_size, offset, data);
+            let prefix = data_prefix(object);
+            let (messages, holes) = block_messages(prefix, old_size, offset, data);
             draft.append(messages);
             draft.inode(object).sparse |= holes || offset > whole_blocks(old_size);
         })
@@ -302,15 +303,14 @@ pub(super) fn regular(object: &Object) -> Result<Arc<Inode>> {
     }
 }
 
-/// The messages that write `data` at `offset` of a file of `old_size` bytes, and whether they may leave holes, since
+/// The messages that write `data` at `offset` of a file with this data prefix and `old_size` bytes, and whether they may leave holes, since
 /// zeros are not stored.
-fn block_messages(
-    object: &Object,
+pub(super) fn block_messages(
+    prefix: Vec<u8>,
     old_size: u64,
     offset: u64,
     data: &Bytes,
 ) -> (Vec<RecordMessage>, bool) {
-    let prefix = data_prefix(object);
     let mut holes = false;
     let mut messages = Vec::with_capacity(data.len() / FILE_BLOCK + 4);
     // The blocks that are overwritten entirely.

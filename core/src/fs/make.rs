@@ -1,12 +1,15 @@
 //! Makes objects: files, directories, links, devices.
 
+use bytes::Bytes;
+
 use super::acl::{self, Acl};
-use super::draft::{Counts, add_links};
+use super::data::{WRITE_MAX, block_messages};
+use super::draft::{Counts, add_links, whole_blocks};
 use super::relocate::fits;
 use super::xattrs::{check_xattrs, xattr_bytes};
 use super::zones::SmallZone;
-use super::{Delta, Draft, Fs, Object, Placed, check_name};
-use crate::error::{Refusal, Result};
+use super::{Changes, Delta, Draft, Fs, Object, Placed, check_name};
+use crate::error::{Error, Refusal, Result};
 use crate::format::*;
 use crate::ids::*;
 
@@ -36,11 +39,24 @@ pub struct New {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// The target of a symbolic link.
     pub target: Vec<u8>,
+    /// The contents of a regular file.
+    pub contents: Contents,
     /// Major and minor number of a device.
     pub device: (u32, u32),
     /// Whether it gets a zone of its own at once: for a directory that will be large, or an object that will have
     /// several links.
     pub zone: bool,
+}
+
+/// The contents that a regular file is made with, in one operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// The size of the file.
+    pub size: u64,
+    /// Where `bytes` are, within the size. What is around them reads as zeros.
+    pub start: u64,
+    /// At most 16 MiB.
+    pub bytes: Bytes,
 }
 
 impl Attributes {
@@ -81,6 +97,7 @@ impl New {
             attributes,
             xattrs: Vec::new(),
             target: Vec::new(),
+            contents: Contents::default(),
             device: (0, 0),
             zone: false,
         }
@@ -114,8 +131,25 @@ impl Fs {
         Ok(new)
     }
 
-    /// Makes `name` in `directory`.
-    pub fn make(&mut self, directory: &Object, name: &[u8], new: New) -> Result<Object> {
+    /// Makes `name` in `directory`. Where the contents of a file need a zone of their own, they come with operations behind that
+    /// which makes it.
+    pub fn make(&mut self, directory: &Object, name: &[u8], mut new: New) -> Result<Object> {
+        check_contents(&new)?;
+        if new.zone || whole_blocks(new.contents.size) <= self.sizes.max {
+            return self.make_at_once(directory, name, new);
+        }
+        let Attributes { accessed, modified, .. } = new.attributes;
+        let Contents { size, start, bytes } = std::mem::take(&mut new.contents);
+        let made = self.make_at_once(directory, name, new)?;
+        self.write(&made, start, &bytes)?;
+        self.truncate(&made, size)?;
+        let times =
+            Changes { accessed: Some(accessed), modified: Some(modified), ..Changes::default() };
+        self.set_attributes(&made, times)?;
+        Ok(made)
+    }
+
+    fn make_at_once(&mut self, directory: &Object, name: &[u8], new: New) -> Result<Object> {
         check_name(name)?;
         check_named(directory)?;
         if self.find(directory, name)?.is_some() {
@@ -139,13 +173,17 @@ impl Fs {
                 inode.target = new.target;
             }
             FileType::CharDevice | FileType::BlockDevice => inode.device = new.device,
-            FileType::Regular | FileType::Fifo | FileType::Socket => {}
+            FileType::Regular => inode.size = new.contents.size,
+            FileType::Fifo | FileType::Socket => {}
         }
         let is_directory = new.kind == FileType::Directory;
         let xattrs = new.xattrs.iter().map(|(name, value)| xattr_bytes(name, value.len())).sum();
         let gain = match new.zone {
             true => Delta::entry(name, 0) + Delta::reference(),
-            false => Delta::entry(name, inode.encoded_len()) + Delta::meta(xattrs),
+            false => {
+                let entry = Delta::entry(name, inode.encoded_len()) + Delta::meta(xattrs);
+                entry + Delta::data(new.contents.size)
+            }
         };
         self.make_way(directory, name.len() + 2, || {
             let mut counts = Counts::default();
@@ -166,6 +204,14 @@ impl Fs {
         }
         let place = zone.map_or_else(|| parent.child(name), MetaKey::root);
         let lineage = if new.zone { Lineage::NONE } else { directory.lineage() };
+        if new.contents.size > 0 {
+            let Contents { size, start, bytes } = &new.contents;
+            let prefix = place.clone().into_bytes();
+            let (messages, holes) = block_messages(prefix, 0, *start, bytes);
+            draft.append(messages);
+            let end = whole_blocks(start + bytes.len() as u64);
+            inode.sparse = holes || *start > 0 || end < whole_blocks(*size);
+        }
         draft.insert_inode(&place, &inode, lineage);
         for (name, value) in new.xattrs {
             draft.insert(&place.with_xattr(&name), value);
@@ -232,6 +278,21 @@ impl Fs {
         draft.move_to(object, Placed { zone: Some(zone), up });
         Ok(zone)
     }
+}
+
+/// Fails if an object cannot be made with these contents.
+fn check_contents(new: &New) -> Result<()> {
+    let Contents { size, start, bytes } = &new.contents;
+    if *size > limits::FILE_MAX {
+        return Err(Refusal::TooBig.into());
+    }
+    let end = start.checked_add(bytes.len() as u64);
+    let fits = end.is_some_and(|end| end <= *size) && bytes.len() <= WRITE_MAX;
+    if !fits || *size > 0 && new.kind != FileType::Regular {
+        let what = format!("a {} of {size} bytes with {} at {start}", new.kind.name(), bytes.len());
+        return Err(Error::Misuse(what));
+    }
+    Ok(())
 }
 
 /// Fails for a directory that has been removed: it takes no new names.

@@ -44,7 +44,7 @@ pub use copy::{Copied, CopyLinks, CopyStopped, CopyTo, Since};
 pub use data::{Blocks, Stored, data_prefix};
 pub(crate) use draft::whole_blocks;
 use draft::{Delta, Draft};
-pub use make::{Attributes, New};
+pub use make::{Attributes, Contents, New};
 pub use object::Object;
 use object::{Live, Placed};
 pub(crate) use orphans::orphan_name;

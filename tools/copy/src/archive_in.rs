@@ -8,7 +8,7 @@ use crate::tar::{Archive, ArchiveLinks, Member, What};
 use betr_core::fs::{Fs, Object};
 use betr_core::text::Brief;
 
-use crate::fill::{Clash, Fill, Making};
+use crate::fill::{Clash, Data, Fill, Making};
 use crate::{CopyError, ImportOptions, Imported};
 
 /// Options of an import from an archive.
@@ -84,7 +84,8 @@ impl Unpack<'_> {
                 let Unpack { fill, archive, .. } = self;
                 let shared = shared && meta.kind != Kind::Directory;
                 let making = Making { path: &path, meta: &meta, shared };
-                fill.object(making, &mut |piece| Ok(archive.next_segment(piece)?)).map(drop)
+                let mut next = |piece: &mut [u8]| Ok(archive.next_segment(piece)?);
+                fill.object(making, Data::Pieces(&mut next)).map(drop)
             }
             What::Link { to, size, modified } => {
                 let object = self.target(&path, &to)?;

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use crate::host::{Kind, Meta};
 use betr_core::error::Refusal;
 use betr_core::format::FileType;
-use betr_core::fs::{Attributes, Changes, Fs, LastLink, New, Object, Since, components};
+use betr_core::fs::{Attributes, Changes, Contents, Fs, LastLink, New, Object, Since, components};
 use betr_core::ids::{Ino, Time};
 use betr_core::path::Operand;
 
@@ -47,6 +47,14 @@ pub(crate) enum Clash {
 /// Fills a buffer with the next data of a file. Returns offset and length, or `None` at the end.
 pub(crate) type NextPiece<'n> =
     dyn FnMut(&mut [u8]) -> Result<Option<(u64, usize)>, CopyError> + 'n;
+
+/// The data of a file to create.
+pub(crate) enum Data<'d> {
+    /// All contents.
+    Whole(Contents),
+    /// Fills buffers with them; ranges between the pieces are holes.
+    Pieces(&'d mut NextPiece<'d>),
+}
 
 /// An object to create.
 pub(crate) struct Making<'m> {
@@ -125,15 +133,15 @@ impl<'f> Fill<'f> {
         Ok(())
     }
 
-    /// Creates an object, or finds the directory that it is merged into. `next` reads the contents of a file.
+    /// Creates an object, or finds the directory that it is merged into.
     pub(crate) fn object(
         &mut self,
         making: Making<'_>,
-        next: &mut NextPiece<'_>,
+        data: Data<'_>,
     ) -> Result<Object, CopyError> {
         let name = self.enter_parent(making.path, making.meta.mtime)?;
         let directory = self.last().directory.clone();
-        self.object_in(making, &directory, name, next)
+        self.object_in(making, &directory, name, data)
     }
 
     /// Creates `name` in a directory, or finds the directory that it is merged into.
@@ -142,7 +150,7 @@ impl<'f> Fill<'f> {
         making: Making<'_>,
         directory: &Object,
         name: &[u8],
-        next: &mut NextPiece<'_>,
+        data: Data<'_>,
     ) -> Result<Object, CopyError> {
         let Making { path, meta, shared } = making;
         if let Some(there) = self.clear(path, file_type(&meta.kind), directory, name)? {
@@ -151,14 +159,12 @@ impl<'f> Fill<'f> {
             }
             return Ok(there);
         }
-        let made = self.put.make(path, meta, directory, name, shared)?;
-        match meta.kind {
-            Kind::Directory => {
-                self.put.done.directories += 1;
-                self.put.xattrs(path, meta, &made)?;
-            }
-            _ => self.put.finish(path, meta, &made, next)?,
+        if meta.kind != Kind::Directory {
+            return self.put.create(path, meta, (directory, name, shared), data);
         }
+        let made = self.put.make(path, meta, directory, name, shared)?;
+        self.put.done.directories += 1;
+        self.put.xattrs(path, meta, &made)?;
         Ok(made)
     }
 
@@ -325,7 +331,7 @@ impl<'f> Fill<'f> {
                     // The source does not describe this directory.
                     let meta = Meta::new(Kind::Directory, MISSING, time);
                     let making = Making { path: way, meta: &meta, shared: false };
-                    self.object_in(making, &last, name, &mut |_| Ok(None))?
+                    self.object_in(making, &last, name, Data::Whole(Contents::default()))?
                 }
             };
             let is_own = self.since.made(&directory) || self.renewed.contains(&directory.ino());

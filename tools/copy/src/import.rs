@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 
-use crate::host::{Entry, Kind, Links, Meta, Source};
-use betr_core::fs::{CopyTo, Fs, Object, Since};
+use crate::host::{Kind, Links, Meta, Source};
+use betr_core::fs::{Contents, CopyTo, Fs, Object, Since};
 
-use crate::fill::{Clash, Fill, Making, NextPiece, empty_directory};
-use crate::{CopyError, ImportOptions, Imported, join};
+use crate::ahead::{Step, with_steps};
+use crate::fill::{Clash, Data, Fill, Making, empty_directory};
+use crate::{CopyError, ImportOptions, Imported};
 
 /// Imports everything below the root of `source` into `root`, an empty directory of the image owned by root, which
 /// gets the attributes of the source's root.
@@ -156,32 +157,32 @@ struct Import<'i> {
 impl Import<'_> {
     /// Imports everything below the root of the source.
     fn tree(mut self) -> Result<Imported, CopyError> {
-        // The remaining entries of the directories from the root to the current one.
-        let mut open = vec![(Vec::new(), self.source.list(b"")?.into_iter())];
-        while let Some((above, entries)) = open.last_mut() {
-            let Some(Entry { name, meta }) = entries.next() else {
-                open.pop();
-                continue;
-            };
-            let path = join(above, &name);
-            match self.links.first(&meta) {
-                Some(first) => self.fill.link(&path, &first, meta.mtime)?,
-                None => self.object(&path, &meta)?,
+        with_steps(self.source, |steps| {
+            for step in steps {
+                let Step { path, meta, contents } = step?;
+                match self.links.first(&meta) {
+                    Some(first) => self.fill.link(&path, &first, meta.mtime)?,
+                    None => self.object(&path, &meta, contents)?,
+                }
             }
-            if meta.kind == Kind::Directory {
-                let entries = self.source.list(&path)?.into_iter();
-                open.push((path, entries));
-            }
-        }
-        self.fill.end()?;
-        Ok(self.fill.put.done)
+            self.fill.end()?;
+            Ok(self.fill.put.done)
+        })
     }
 
-    fn object(&mut self, path: &[u8], meta: &Meta) -> Result<(), CopyError> {
+    fn object(
+        &mut self,
+        path: &[u8],
+        meta: &Meta,
+        contents: Option<Contents>,
+    ) -> Result<(), CopyError> {
         let Import { fill, source, links } = self;
         let shared = links.is_shared(meta);
         let making = Making { path, meta, shared };
-        let made = with_contents(source, path, meta, |next| fill.object(making, next))?;
+        let made = match contents {
+            Some(contents) => fill.object(making, Data::Whole(contents))?,
+            None => with_contents(source, path, meta, |data| fill.object(making, data))?,
+        };
         links.note(meta, shared, &made);
         Ok(())
     }
@@ -202,26 +203,26 @@ impl Import<'_> {
         }
         let shared = links.is_shared(meta);
         let making = Making { path, meta, shared };
-        let made = with_contents(source, path, meta, |next| {
-            fill.object_in(making, directory, name, next)
+        let made = with_contents(source, path, meta, |data| {
+            fill.object_in(making, directory, name, data)
         })?;
         links.note(meta, shared, &made);
         Ok(Some(made))
     }
 }
 
-/// Calls `make` with a reader of the contents of a file; it returns no data for other types.
+/// Calls `make` with the contents of a file, which are empty for other types.
 fn with_contents(
     source: &Source,
     path: &[u8],
     meta: &Meta,
-    make: impl FnOnce(&mut NextPiece<'_>) -> Result<Object, CopyError>,
+    make: impl FnOnce(Data<'_>) -> Result<Object, CopyError>,
 ) -> Result<Object, CopyError> {
     if meta.kind != Kind::File || meta.size == 0 {
-        return make(&mut |_| Ok(None));
+        return make(Data::Whole(Contents::default()));
     }
     let mut reader = source.reader(path, meta)?;
-    let made = make(&mut |piece| Ok(reader.next_segment(piece)?))?;
+    let made = make(Data::Pieces(&mut |piece| Ok(reader.next_segment(piece)?)))?;
     reader.finish()?;
     Ok(made)
 }

@@ -4,6 +4,7 @@
 //! It connects [`host`] (trees of the host) and [`tar`] (archives) with the file system of `betr-core`. Durability is
 //! up to the caller.
 
+mod ahead;
 mod archive_in;
 mod archive_out;
 mod args;

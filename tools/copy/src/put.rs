@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 use crate::host::{Kind, Meta};
-use betr_core::fs::{Attributes, Changes, Fs, New, Object};
+use betr_core::fs::{Attributes, Changes, Contents, Fs, New, Object};
 use bytes::Bytes;
 
-use crate::fill::NextPiece;
+use crate::fill::{Data, NextPiece};
 use crate::meta::file_type;
 use crate::{CopyError, ImportOptions, Imported, tally};
 
 /// The size of writes to a file, in bytes.
-const WINDOW: u64 = 1 << 20;
+pub(crate) const WINDOW: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 
 /// Creates objects and counts them.
@@ -35,9 +35,19 @@ impl<'p> Put<'p> {
         name: &[u8],
         zone: bool,
     ) -> Result<Object, CopyError> {
+        self.make_with(path, meta, (directory, name, zone), Contents::default())
+    }
+
+    fn make_with(
+        &mut self,
+        path: &[u8],
+        meta: &Meta,
+        (directory, name, zone): (&Object, &[u8], bool),
+        contents: Contents,
+    ) -> Result<Object, CopyError> {
         tally::object();
         let attributes = self.options.attributes(path, meta)?;
-        let mut new = New { zone, ..New::of(file_type(&meta.kind), attributes) };
+        let mut new = New { zone, contents, ..New::of(file_type(&meta.kind), attributes) };
         match &meta.kind {
             Kind::Symlink(target) => new.target.clone_from(target),
             Kind::CharDevice { major, minor } | Kind::BlockDevice { major, minor } => {
@@ -48,23 +58,41 @@ impl<'p> Put<'p> {
         self.fs.make(directory, name, new).map_err(|error| CopyError::at(path, error))
     }
 
-    /// Writes the contents and attributes of an object that is not a directory. `next` fills a buffer with data of a
-    /// file and returns their offset; ranges between the data are holes.
-    pub(crate) fn finish(
+    /// Creates an object that is not a directory, with contents and attributes. A file that is smaller than a window is
+    /// made by one operation.
+    pub(crate) fn create(
         &mut self,
         path: &[u8],
         meta: &Meta,
-        made: &Object,
-        next: &mut NextPiece<'_>,
-    ) -> Result<(), CopyError> {
-        if meta.kind == Kind::File {
-            self.done.files += 1;
-            self.done.bytes += meta.size;
-            self.contents(path, meta.size, made, next)?;
-        } else {
+        (directory, name, zone): (&Object, &[u8], bool),
+        data: Data<'_>,
+    ) -> Result<Object, CopyError> {
+        if meta.kind != Kind::File {
+            let made = self.make(path, meta, directory, name, zone)?;
             self.done.others += 1;
+            self.xattrs(path, meta, &made)?;
+            return Ok(made);
         }
-        self.attributes(path, meta, made)
+        self.done.files += 1;
+        self.done.bytes += meta.size;
+        let next = match data {
+            Data::Pieces(next) if meta.size >= WINDOW => next,
+            data => {
+                let contents = match data {
+                    Data::Whole(contents) => contents,
+                    Data::Pieces(next) => whole_contents(meta.size, next)?,
+                };
+                let made = self.make_with(path, meta, (directory, name, zone), contents)?;
+                if !meta.xattrs.is_empty() {
+                    self.attributes(path, meta, &made)?;
+                }
+                return Ok(made);
+            }
+        };
+        let made = self.make(path, meta, directory, name, zone)?;
+        self.contents(path, meta.size, &made, next)?;
+        self.attributes(path, meta, &made)?;
+        Ok(made)
     }
 
     /// Writes the contents of an empty file. The operations depend only on the bytes of the file, not on the holes or
@@ -163,9 +191,9 @@ impl Window {
     ) -> Result<Option<(u64, Vec<u8>)>, CopyError> {
         let filled = self.bytes.len();
         let expected = self.start + filled as u64;
-        // Not empty, so that the end is seen.
+        // Not empty, so that the end is seen; the byte for that is reserved with the last ones.
         let room = size.saturating_sub(expected).clamp(1, WINDOW - filled as u64);
-        self.bytes.reserve_exact(room as usize);
+        self.bytes.reserve_exact(room as usize + usize::from(expected + room == size));
         self.bytes.resize(filled + room as usize, 0);
         let read = next(&mut self.bytes[filled..])?;
         let Some((offset, len)) = read else {
@@ -195,6 +223,19 @@ impl Window {
         let first = blocks.position(|block| trimmed(block) > 0)?;
         Some(first * BLOCK..end)
     }
+}
+
+/// The contents of a file of `size` bytes, less than a window.
+pub(crate) fn whole_contents(size: u64, next: &mut NextPiece<'_>) -> Result<Contents, CopyError> {
+    let mut window = Window::default();
+    while let Some((offset, behind_hole)) = window.read(size, next)? {
+        if !behind_hole.is_empty() {
+            window.put(offset, &behind_hole);
+        }
+    }
+    let filled = window.filled().unwrap_or_default();
+    let start = filled.start as u64;
+    Ok(Contents { size, start, bytes: Bytes::from(window.bytes).slice(filled) })
 }
 
 /// The length without trailing zeros.

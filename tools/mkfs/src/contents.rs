@@ -16,7 +16,8 @@ const PIPED: &str = "betr mkfs IMAGE SIZE -d -";
 
 /// A tree of the host, or an archive.
 pub(crate) enum Contents {
-    Tree(Source, Links),
+    /// With what it needs, if that has been counted.
+    Tree(Source, Links, Option<Needs>),
     /// An archive in a file, which can be read repeatedly.
     File(PathBuf, Excludes, ArchiveLinks),
     /// An archive that can be read only once.
@@ -24,8 +25,13 @@ pub(crate) enum Contents {
 }
 
 impl Contents {
-    /// Opens a directory or an archive; `-` is an archive on standard input.
-    pub(crate) fn open(path: &Path, excludes: Excludes, caches: bool) -> Result<Contents, Failure> {
+    /// Opens a directory or an archive; `-` is an archive on standard input. With `counts` it is counted what a tree needs.
+    pub(crate) fn open(
+        path: &Path,
+        excludes: Excludes,
+        caches: bool,
+        counts: bool,
+    ) -> Result<Contents, Failure> {
         let failure = |error: CopyError| copy_failure(&error);
         let meta = std::fs::metadata(path);
         let is_stdin = path.as_os_str() == "-";
@@ -34,8 +40,12 @@ impl Contents {
             let host = |error: betr_copy::host::HostError| Failure::failed(error.to_string());
             let source = Source::open(path).map_err(host)?;
             let source = source.exclude_caches(caches).exclude(excludes);
-            let links = source.links().map_err(host)?;
-            return Ok(Contents::Tree(source, links));
+            let (needs, links) = match counts {
+                true => Needs::of_tree(&source).map(|(needs, links)| (Some(needs), links)),
+                false => source.links().map(|links| (None, links)).map_err(CopyError::from),
+            }
+            .map_err(failure)?;
+            return Ok(Contents::Tree(source, links, needs));
         }
         if caches {
             return Err(Failure::usage("--exclude-caches is not for archives"));
@@ -55,7 +65,8 @@ impl Contents {
     /// Counts the space that the contents need. Reads all of them; `None` for a stream, which can be read only once.
     pub(crate) fn needs(&self) -> Result<Option<Needs>, Failure> {
         let needs = match self {
-            Contents::Tree(source, links) => Needs::of_tree(source, links),
+            Contents::Tree(.., Some(needs)) => return Ok(Some(*needs)),
+            Contents::Tree(source, ..) => Needs::of_tree(source).map(|(needs, _)| needs),
             Contents::File(path, excludes, _) => Archive::open(path)
                 .map_err(CopyError::from)
                 .and_then(|mut archive| Needs::of_archive(&mut archive, excludes)),
@@ -73,7 +84,7 @@ impl Contents {
     ) -> Result<Imported, CopyError> {
         let root = fs.root()?;
         match self {
-            Contents::Tree(source, links) => import_tree(fs, source, links, &root, options),
+            Contents::Tree(source, links, _) => import_tree(fs, source, links, &root, options),
             Contents::File(path, excludes, links) => {
                 let mut archive = Archive::open(path)?;
                 let how = ArchiveOptions { links, excludes, options, is_layer: false };

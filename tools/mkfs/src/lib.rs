@@ -147,10 +147,11 @@ pub fn run(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
 fn make(args: &Args, io: &mut Io) -> Result<Exit, Failure> {
     let excludes = args.excludes.excludes().map_err(Failure::usage)?;
     let contents = args.contents.as_deref();
-    let contents = contents.map(|path| Contents::open(path, excludes, args.exclude_caches));
-    let mut contents = contents.transpose()?;
     let counting = |what| Meter::counting(!args.quiet, what, tally::so_far);
     let meter = counting("Reading");
+    let counts = size::follows_contents(&args.image, args.size);
+    let contents = contents.map(|path| Contents::open(path, excludes, args.exclude_caches, counts));
+    let mut contents = contents.transpose()?;
     let bytes = size::image_bytes(&args.image, args.size, contents.as_ref())?;
     drop(meter);
     let meter = counting("Finding the least size");

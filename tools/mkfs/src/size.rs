@@ -14,6 +14,11 @@ const MIB: u64 = 1 << 20;
 /// The smallest image that is created when no size is given, in bytes.
 const SMALLEST: u64 = 16 * MIB;
 
+/// Whether the size is that which the contents need.
+pub(crate) fn follows_contents(image: &Path, size: Option<u64>) -> bool {
+    size.is_none() && std::fs::metadata(image).map_or(true, |meta| meta.is_file())
+}
+
 /// The size of the image in bytes, a multiple of the block size: as the user specifies; or as the existing file or
 /// device has; or as the contents need, if that is known.
 pub(crate) fn image_bytes(

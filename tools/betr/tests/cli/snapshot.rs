@@ -73,7 +73,7 @@ fn a_snapshot_shows_what_was_there_and_gives_its_room_back() {
 fn a_drop_on_a_full_image_frees_what_show_said() {
     let (_guard, dir) = scratch();
     let image = dir.join("image");
-    for (name, bytes) in [("old", 2_000_000), ("big", 1_000_000), ("fill", 100_000), ("tiny", 2000)]
+    for (name, bytes) in [("old", 2_000_000), ("big", 1_000_000), ("fill", 50_000), ("tiny", 2000)]
     {
         fs::write(dir.join(name), pattern(bytes)).unwrap();
     }

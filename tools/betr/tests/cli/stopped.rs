@@ -40,7 +40,8 @@ fn disturbed(change: impl Fn(&Path)) -> Output {
     fs::create_dir(&out).unwrap();
     for _ in 0..50 {
         fs::write(tree.join("a-large"), vec![7; 48 << 20]).unwrap();
-        fs::write(tree.join("z-small"), "small").unwrap();
+        // Smaller files are read ahead.
+        fs::write(tree.join("z-later"), vec![8; 2 << 20]).unwrap();
         fs::write(&image, "precious").unwrap();
         let Some(child) = caught_reading(&tree, &image) else { continue };
         change(&tree);
@@ -109,7 +110,7 @@ fn a_source_that_changes_is_noticed() {
     let changes: [(&str, Change); 3] = [
         ("a-large", |tree| open(tree).set_len(5).unwrap()),
         ("a-large", |tree| open(tree).write_all_at(b"new", 40 << 20).unwrap()),
-        ("z-small", |tree| fs::remove_file(tree.join("z-small")).unwrap()),
+        ("z-later", |tree| fs::remove_file(tree.join("z-later")).unwrap()),
     ];
     for (name, change) in changes {
         let output = disturbed(change);

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{FileType, statat};
 
 use crate::host::error::Result;
+use crate::host::meta::{Kind, Meta};
 use crate::host::source::{Source, no_follow};
 use crate::host::walk;
 
@@ -19,6 +20,16 @@ impl Links {
     /// The objects, and the number of names that each has in the tree.
     pub fn iter(&self) -> impl Iterator<Item = ((u64, u64), u64)> + '_ {
         self.0.iter().map(|(object, names)| (*object, *names))
+    }
+
+    /// Counts one name of an object, and returns how many have been counted.
+    pub(crate) fn note(&mut self, meta: &Meta) -> u64 {
+        if meta.kind == Kind::Directory || meta.nlink < 2 {
+            return 1;
+        }
+        let names = self.0.entry((meta.dev, meta.ino)).or_default();
+        *names += 1;
+        *names
     }
 
     /// Counts one name. Returns the type of its object.

@@ -8,6 +8,7 @@ use crate::error::{Refusal, Result};
 use crate::format::limits::RECORD_MESSAGES_MAX;
 use crate::format::*;
 use crate::ids::*;
+use crate::tree::KeyScan;
 
 /// 2^18 messages: larger recursive deletions are made in pieces.
 pub(super) const MESSAGES_AT_ONCE: usize = RECORD_MESSAGES_MAX as usize / 4;
@@ -48,8 +49,18 @@ impl Fs {
 
     /// Whether a directory has entries.
     pub(super) fn has_entries(&self, directory: &Object) -> Result<bool> {
-        let mut listing = self.listing(directory, None)?;
-        Ok(self.next_entry(&mut listing)?.is_some())
+        if !directory.is_directory() {
+            return Err(Refusal::NotADirectory.into());
+        }
+        let (lo, hi) = directory.place().entry_range();
+        let mut keys = KeyScan::new(TreeId::Metadata, lo, Some(hi));
+        while let Some((key, _)) = keys.next(self.volume.store())? {
+            let place = MetaKey::decode(&key).ok_or_else(|| self.bad_key(&key))?;
+            if !place.is_root() && place.xattr().is_none() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Removes a name and its object; a directory with everything below it, none of which may be in use. Needs a

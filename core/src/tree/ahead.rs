@@ -69,10 +69,10 @@ impl Ahead {
         is_there
     }
 
-    /// The keys of the leaf that the scan has come to, and of those that are being read.
-    pub(super) fn reach(&self) -> Option<Bounds> {
+    /// The keys of the leaf that the scan has come to, and of the next one if that is being read.
+    pub(super) fn near(&self) -> Option<Bounds> {
         let (current, _) = self.current.as_ref()?;
-        let last = self.reading.back().map_or(current, |(keys, _)| keys);
+        let last = self.reading.front().map_or(current, |(keys, _)| keys);
         Some(Bounds { lo: current.lo.clone(), hi: last.hi.clone() })
     }
 

@@ -159,9 +159,9 @@ impl Scan {
         leaves.back = Side::new(leaves.tree, End::Back);
     }
 
-    /// The keys of the leaf that the scan has come to, and of those that it reads ahead.
-    pub(super) fn reach(&self) -> Option<Bounds> {
-        self.0.front.ahead.reach()
+    /// The keys of the leaf that the scan has come to, and of the next one if that is read ahead.
+    pub(super) fn near(&self) -> Option<Bounds> {
+        self.0.front.ahead.near()
     }
 
     /// The next entry.

@@ -35,16 +35,15 @@ struct Stream {
     id: Arc<()>,
     /// The end of the keys of the last request.
     end: Key,
-    /// The keys of the leaf that the scan has come to, and of those that it reads ahead; `None` during the first request.
-    reach: Option<Bounds>,
-    /// How many requests have followed the first one.
+    /// The keys of the leaf that the scan has come to, and of the next one if that is read ahead; `None` during the first request.
+    near: Option<Bounds>,
+    /// How many requests have begun behind the one before.
     followed: usize,
 }
 
 impl Stream {
-    fn is_followed_by(&self, lo: &Key) -> bool {
-        let reaches = |reach: &Bounds| reach.hi.as_ref().is_none_or(|hi| lo < hi);
-        *lo == self.end || *lo > self.end && self.reach.as_ref().is_some_and(reaches)
+    fn has(&self, lo: &Key) -> bool {
+        *lo == self.end || self.near.as_ref().is_some_and(|near| near.contains(lo))
     }
 }
 
@@ -75,7 +74,7 @@ impl Drop for Request {
         if let Some(own) = streams.iter_mut().find(|stream| Arc::ptr_eq(&stream.id, &self.id))
             && let Some(scan) = self.scan.take()
         {
-            own.reach = scan.reach();
+            own.near = scan.near();
             own.scan = Some(scan);
         }
         drop(streams);
@@ -89,8 +88,8 @@ impl Streams {
         Streams { tree, known: Arc::default() }
     }
 
-    /// A scan of `[lo, hi)`. If the request follows others, the scan goes on with what they read ahead, and reads ahead up to
-    /// `beyond`. If it begins where the one before it ends, it waits for the end of that, so `waits` says that requests are
+    /// A scan of `[lo, hi)`. If the request is near others, the scan goes on with what they read ahead; if several have come in
+    /// order, it reads ahead up to `beyond`. If it begins where the one before it ends, it waits for the end of that, so `waits` says that requests are
     /// short.
     pub(crate) fn scan(
         &self,
@@ -100,11 +99,11 @@ impl Streams {
         waits: bool,
     ) -> Request {
         let mut streams = self.known.streams.lock();
-        let followed = streams.iter().rposition(|stream| stream.is_followed_by(&lo));
-        let Some(mut stream) = followed.and_then(|at| streams.remove(at)) else {
+        let own = streams.iter().rposition(|stream| stream.has(&lo));
+        let Some(mut stream) = own.and_then(|at| streams.remove(at)) else {
             let id = Arc::new(());
             let stream =
-                Stream { scan: None, id: id.clone(), end: hi.clone(), reach: None, followed: 0 };
+                Stream { scan: None, id: id.clone(), end: hi.clone(), near: None, followed: 0 };
             let oldest = if streams.len() == STREAMS { streams.pop_front() } else { None };
             streams.push_back(stream);
             drop(streams);
@@ -114,8 +113,8 @@ impl Streams {
             return Request { scan, known: self.known.clone(), id };
         };
         let is_next = stream.end == lo;
+        stream.followed += usize::from(stream.end <= lo);
         stream.end = hi.clone();
-        stream.followed += 1;
         let (id, reads_on) = (stream.id.clone(), stream.followed >= STREAM_BEGINS);
         streams.push_back(stream);
         let scan = loop {

@@ -33,11 +33,9 @@ fn empty() -> (Arc<dyn Device>, Fs) {
 }
 
 /// The file system of a device, opened with a cache of 4 MiB, of which nothing has been read.
-fn opened(device: Arc<dyn Device>) -> Fs {
-    let options = OpenOptions {
-        cache: CacheBudget::of(4 << 20),
-        ..OpenOptions::new(Mode::ReadOnly, nonces(2))
-    };
+fn opened(device: Arc<dyn Device>, mode: Mode) -> Fs {
+    let usual = OpenOptions::new(mode, nonces(2));
+    let options = OpenOptions { cache: CacheBudget::of(4 << 20), ..usual };
     Fs::open(Volume::open(device, options).unwrap().0, clock(0))
 }
 
@@ -59,7 +57,7 @@ fn tree() -> Fs {
     }
     fs.checkpoint().unwrap();
     drop((above, large, fs));
-    opened(device)
+    opened(device, Mode::ReadOnly)
 }
 
 /// The number of leaves of an index.
@@ -135,13 +133,13 @@ fn two_readers_in_turns_do_not_disturb_each_other() {
     assert!(reads <= 5 * leaves / 2, "{reads} reads for {leaves} leaves");
 }
 
-/// Small directories in the order of a walk are read leaf by leaf as well.
-#[test]
-fn listings_in_order_read_leaf_by_leaf() {
+const DIRECTORIES: usize = 1000;
+
+/// Small directories with three files each, with long names.
+fn directories() -> Arc<dyn Device> {
     let (device, mut fs) = empty();
     let (root, at) = (fs.root().unwrap(), Attributes::at(Time::default()));
-    let directories = 1000;
-    for number in 0..directories {
+    for number in 0..DIRECTORIES {
         let name = |what: &str| format!("{what}{number:0200}").into_bytes();
         let made = fs.make(&root, &name("d"), New::of(FileType::Directory, at)).unwrap();
         for what in ["a", "b", "c"] {
@@ -149,8 +147,13 @@ fn listings_in_order_read_leaf_by_leaf() {
         }
     }
     fs.checkpoint().unwrap();
-    drop((root, fs));
-    let fs = opened(device);
+    device
+}
+
+/// Small directories in the order of a walk are read leaf by leaf as well.
+#[test]
+fn listings_in_order_read_leaf_by_leaf() {
+    let fs = opened(directories(), Mode::ReadOnly);
     let leaves = leaves(&fs, TreeId::Metadata);
     let before = fs.volume().io_counts();
     let (mut walk, mut objects) = (Walk::new(fs.root().unwrap()), 0);
@@ -159,8 +162,30 @@ fn listings_in_order_read_leaf_by_leaf() {
     }
     let reads = since(&fs, before).reads;
     println!("{reads} reads for {leaves} leaves");
-    assert_eq!(objects, 1 + 4 * directories);
+    assert_eq!(objects, 1 + 4 * DIRECTORIES);
     assert!(leaves > 10 && reads <= 4 * leaves, "{reads} reads for {leaves} leaves");
+}
+
+/// A tree that is removed as rm does it, directory by directory, is read about as often as its listing alone: what a
+/// listing has read ahead serves the next one, although the tree changes in between.
+#[test]
+fn removing_directory_by_directory_reads_no_leaf_often() {
+    let mut fs = opened(directories(), Mode::ReadWrite);
+    let leaves = leaves(&fs, TreeId::Metadata);
+    let root = fs.root().unwrap();
+    let before = fs.volume().io_counts();
+    for entry in fs.list(&root).unwrap() {
+        let (name, directory) = (entry.name.clone(), fs.entry_object(entry).unwrap());
+        for file in fs.list(&directory).unwrap() {
+            fs.unlink(&directory, &file.name).unwrap();
+        }
+        drop(directory);
+        fs.rmdir(&root, &name).unwrap();
+    }
+    let after = since(&fs, before);
+    println!("{after:?} for {leaves} leaves");
+    assert!(fs.list(&root).unwrap().is_empty());
+    assert!(after.reads <= 5 * leaves, "{after:?} for {leaves} leaves");
 }
 
 /// Random reads do not read ahead: one takes a block, and the first ones of a leaf its head and a key section.
